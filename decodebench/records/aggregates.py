@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, pstdev
 from typing import Any
 
 Sample = dict[str, Any]
@@ -26,7 +26,7 @@ def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: st
 
     Returns:
         What `run.json` holds under "aggregates". A number that the run cannot give (no tokens, no score) is None.
-        Percentiles interpolate linearly. Tokens/s over the repeats leave out interrupted ones if there are others:
+        "sd" is the standard deviation over the documents. Percentiles interpolate linearly. Tokens/s over the repeats leave out interrupted ones if there are others:
         what a killed process was working on is lost, and so is the time that it took.
     """
     by_repeat: list[list[Sample]] = [[] for _ in timings]
@@ -37,7 +37,7 @@ def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: st
     first = by_repeat[0] if by_repeat else []
 
     metrics = _metrics(first)
-    value, n = metrics.get(headline, (None, 0))
+    scores = metrics.get(headline, [])
     repeats = [_repeat(*pair) for pair in zip(by_repeat, timings, strict=True)]
     tokens = sum(repeat["tokens"] for repeat in repeats)
     passes = sum(repeat["passes"] for repeat in repeats)
@@ -46,8 +46,13 @@ def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: st
     return {
         "documents": len({(sample["task"], sample["doc_id"]) for sample in first}),
         "failed_requests": finish["prompt_too_long"],
-        "score": {"metric": headline, "value": value, "n": n},
-        "metrics": {name: mean for name, (mean, _) in metrics.items()},
+        "score": {
+            "metric": headline,
+            "value": fmean(scores) if scores else None,
+            "sd": pstdev(scores) if scores else None,
+            "n": len(scores),
+        },
+        "metrics": {name: fmean(values) for name, values in metrics.items()},
         "tokens": tokens,
         "passes": passes,
         "tokens_per_pass": _ratio(tokens, passes),
@@ -70,15 +75,15 @@ def number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _metrics(samples: Iterable[Sample]) -> dict[str, tuple[float, int]]:
-    """For each metric its mean over documents and how many documents have it."""
+def _metrics(samples: Iterable[Sample]) -> dict[str, list[float]]:
+    """For each metric the values of the documents that have it."""
     scores = {(sample["task"], sample["doc_id"]): sample.get("scores") or {} for sample in samples}
     values: defaultdict[str, list[float]] = defaultdict(list)
     for document in scores.values():
         for name, value in document.items():
             if (score := number(value)) is not None:
                 values[name].append(score)
-    return {name: (fmean(values[name]), len(values[name])) for name in sorted(values)}
+    return dict(sorted(values.items()))
 
 
 def _repeat(samples: Sequence[Sample], timing: Timing) -> dict[str, Any]:
