@@ -159,6 +159,7 @@ def test_the_first_timing_of_a_repeat_stays(tmp_path: Path) -> None:
             store.record_timing(2, TIMING)
 
 
+@settings(deadline=None)
 @given(st.permutations(list(CONFIG)))
 def test_identity_does_not_depend_on_the_order_of_keys(order: list[str]) -> None:
     assert identity({name: CONFIG[name] for name in order}) == identity(CONFIG)
@@ -406,6 +407,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(json_values)
 def test_any_value_is_written_as_strict_json_on_one_line(value: Any) -> None:
     def refuse(constant: str) -> None:
@@ -461,6 +463,7 @@ def test_interrupted_repeats_do_not_count_as_speed() -> None:
     assert aggregate(samples, [interrupted], "m")["tokens_per_second"]["median"] == 4.0
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(
@@ -486,6 +489,7 @@ def test_aggregates_of_anything(samples: list[dict[str, Any]], timings: list[dic
     assert low is None or low <= middle <= high
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40))
 def test_percentiles_are_those_of_numpy(latencies: list[float]) -> None:
     import numpy as np

@@ -26,8 +26,9 @@ def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: st
 
     Returns:
         What `run.json` holds under "aggregates". A number that the run cannot give (no tokens, no score) is None.
-        "sd" is the standard deviation over the documents. Percentiles interpolate linearly. Tokens/s over the repeats leave out interrupted ones if there are others:
-        what a killed process was working on is lost, and so is the time that it took.
+        "sd" is the standard deviation over the documents. Percentiles interpolate linearly. Tokens/s over the repeats
+        leave out interrupted ones if there are others: what a killed process was working on is lost, and so is the
+        time that it took.
     """
     by_repeat: list[list[Sample]] = [[] for _ in timings]
     for sample in samples:

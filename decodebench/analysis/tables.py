@@ -1,0 +1,174 @@
+"""A comparison in the format that it is needed in: terminal table, Markdown, LaTeX, CSV or JSON."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from decodebench.records.files import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[Any, Any]
+
+SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
+
+
+def render(frame: "pd.DataFrame", format: str, *, wide: bool = False) -> str:
+    """The comparison as text.
+
+    Args:
+        frame: from `compare_runs`.
+        format: "markdown" or "latex", with the numbers as people read them, or "csv" or "json", which hold every
+            column of the frame as it is.
+        wide: all columns, not only the most important ones; CSV and JSON always have all.
+    """
+    if format == "csv":
+        return frame.to_csv(index=False, lineterminator="\n")
+    if format == "json":
+        return json.dumps(plain(frame.to_dict("records")), ensure_ascii=False, indent=2) + "\n"
+    columns, cells = _cells(frame, wide)
+    return _markdown(columns, cells) if format == "markdown" else _latex(columns, cells)
+
+
+def print_table(frame: "pd.DataFrame", caption: str, file: TextIO | None = None, *, wide: bool = False) -> None:
+    """Print the comparison for people, with a heading for each task and batch size.
+
+    Args:
+        frame: from `compare_runs`.
+        caption: what is said below the table.
+        file: where to; standard output if None.
+        wide: all columns; without them the table fits 100 columns as long as the labels are short.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    columns, cells = _cells(frame, wide)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in columns[2:]:  # task and batch size are in the headings
+        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name not in LEFT)
+    for index, (row, baseline) in enumerate(zip(cells, frame["is_baseline"], strict=True)):
+        if not index or row[:2] != cells[index - 1][:2]:
+            table.add_section()
+            table.add_row(f"{row[0]} · batch {row[1]}", style="bold")
+        table.add_row(*row[2:], style="dim" if baseline else None)
+    console = Console(file=file, highlight=False)
+    if not console.is_terminal:
+        console.width = 1000  # what reads a file or a pipe has no width to fit
+    console.print(table)
+    console.print(caption, style="dim", markup=False)
+
+
+def caption(frame: "pd.DataFrame", common: str) -> str:
+    """What the table leaves unsaid: what all runs have in common, and for each task its metric and size."""
+    tasks = frame.groupby("task").agg({"metric": "first", "documents": "max"})
+    about = [f"{task}: {row.metric} of {row.documents} documents" for task, row in tasks.iterrows()]
+    return "\n".join([common, *about])
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+
+def _if_known(name: str, write: Callable[[Row], str]) -> Callable[[Row], str]:
+    """A column that is a dash where its main number is missing."""
+    return lambda row: write(row) if _known(row[name]) else "–"
+
+
+def _score(row: Row) -> str:
+    if not _known(row["score_low"]):
+        return f"{100 * row['score']:.1f}"
+    return f"{100 * row['score']:.1f} [{100 * row['score_low']:.0f}, {100 * row['score_high']:.0f}]"
+
+
+def _difference(row: Row) -> str:
+    return f"{100 * row['difference']:+.1f}".replace("-", "−") + ("" if row["significant"] else " n.s.")
+
+
+def _difference_interval(row: Row) -> str:
+    return f"[{100 * row['difference_low']:+.1f}, {100 * row['difference_high']:+.1f}]".replace("-", "−")
+
+
+def _p_value(row: Row) -> str:
+    return "<0.001" if row["p_value"] < 0.001 else f"{row['p_value']:.3f}"
+
+
+def _speed(row: Row) -> str:
+    return number(row["tokens_per_second"])
+
+
+def _speed_spread(row: Row) -> str:
+    return f"{number(row['tokens_per_second_min'])}–{number(row['tokens_per_second_max'])}"
+
+
+def _speedup(row: Row) -> str:
+    text = f"{row['speedup']:.2f}×"
+    if not _known(row["speedup_low"]):
+        return text
+    return f"{text} [{row['speedup_low']:.2f}, {row['speedup_high']:.2f}]"
+
+
+def number(value: float) -> str:
+    """Three significant digits, never in scientific notation."""
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f}"
+
+
+# Name of a column, whether the usual table has it, and how a row shows it.
+VIEW: list[tuple[str, bool, Callable[[Row], str]]] = [
+    ("task", True, lambda row: row["task"]),
+    ("batch", True, lambda row: str(row["batch_size"])),
+    ("method", True, lambda row: row["label"]),
+    ("n", False, lambda row: str(row["documents"])),
+    ("score %", True, _if_known("score", _score)),
+    ("Δ", True, _if_known("difference", _difference)),
+    ("Δ 95 %", False, _if_known("difference", _difference_interval)),
+    ("p", False, _if_known("p_value", _p_value)),
+    ("same %", False, _if_known("equal_outputs", lambda row: f"{100 * row['equal_outputs']:.0f}")),
+    ("tok/pass", True, _if_known("tokens_per_pass", lambda row: f"{row['tokens_per_pass']:.2f}")),
+    ("tok/s", True, _if_known("tokens_per_second", _speed)),
+    ("min–max", False, _if_known("tokens_per_second", _speed_spread)),
+    ("speed-up", True, _if_known("speedup", _speedup)),
+    ("p50 s", True, _if_known("latency_p50", lambda row: number(row["latency_p50"]))),
+    ("p95 s", False, _if_known("latency_p95", lambda row: number(row["latency_p95"]))),
+    ("TTFT s", False, _if_known("ttft_p50", lambda row: number(row["ttft_p50"]))),
+    ("GB", False, _if_known("peak_memory_bytes", lambda row: f"{row['peak_memory_bytes'] / 1e9:.2f}")),
+    ("failed", False, lambda row: str(row["failed_requests"])),
+]
+LEFT = {"task", "method"}
+
+
+def _cells(frame: "pd.DataFrame", wide: bool) -> tuple[list[str], list[list[str]]]:
+    shown = [(name, write) for name, usual, write in VIEW if usual or wide]
+    return [name for name, _ in shown], [[write(row) for _, write in shown] for row in frame.to_dict("records")]
+
+
+def _markdown(columns: list[str], cells: list[list[str]]) -> str:
+    rule = [":--" if name in LEFT else "--:" for name in columns]
+    lines = [columns, rule, *([cell.replace("|", "\\|") for cell in row] for row in cells)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# What LaTeX reads as an instruction, and what its usual fonts lack.
+LATEX = str.maketrans(
+    {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
+    | {"^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "τ": r"$\tau$", "Δ": r"$\Delta$", "×": r"$\times$"}
+    | {"−": "$-$", "–": "--"}
+)
+
+
+def _latex(columns: list[str], cells: list[list[str]]) -> str:
+    """A booktabs table; a rule between groups of the same task and batch size."""
+    lines = [rf"\begin{{tabular}}{{{''.join('l' if name in LEFT else 'r' for name in columns)}}}", r"\toprule"]
+    lines += [_latex_row(columns), r"\midrule"]
+    for index, row in enumerate(cells):
+        if index and row[:2] != cells[index - 1][:2]:
+            lines.append(r"\midrule")
+        lines.append(_latex_row(row))
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_row(cells: list[str]) -> str:
+    return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"

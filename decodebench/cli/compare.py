@@ -1,0 +1,59 @@
+"""`decodebench compare`: recorded runs side by side."""
+
+import io
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """How the comparison is written."""
+
+    table = "table"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+
+
+def compare(
+    results: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of runs, or single runs.", show_default="results")
+    ] = None,
+    baseline: Annotated[
+        str, typer.Option(help="Method, or label of one of its settings, that the others are measured against.")
+    ] = "ar",
+    task: Annotated[list[str] | None, typer.Option(help="Only these tasks (a comma list, or several times).")] = None,
+    format: Annotated[
+        Format | None, typer.Option(help="Default: what the suffix of --out says, else a table.", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file and not to the terminal.")] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns.")] = False,
+) -> None:
+    """Compare recorded runs: score with its 95 % interval, tokens per pass, tokens/s and speed-up over the baseline.
+
+    Scores and their differences (Δ) are in percent, times in seconds.
+    Differences are taken on the same documents; n.s. marks those that the
+    data do not support (McNemar's exact test, 5 % level). Speed-ups have a
+    95 % bootstrap interval over requests and repeats.
+    """
+    from decodebench.analysis.compare import compare_runs
+    from decodebench.analysis.labels import in_common
+    from decodebench.analysis.load import load_runs, select_tasks
+    from decodebench.analysis.output import write_output
+    from decodebench.analysis.tables import SUFFIXES, caption, print_table, render
+
+    chosen = format.value if format else SUFFIXES.get(out.suffix if out else "", "table")
+    runs = select_tasks(load_runs(results or [Path("results")]), task or [])
+    frame = compare_runs(runs, baseline)
+    buffer = io.StringIO()
+    if chosen != "table":
+        buffer.write(render(frame, chosen, wide=wide))
+    else:
+        print_table(frame, caption(frame, in_common(runs)), buffer if out else None, wide=wide)
+    if out:
+        write_output(out, buffer.getvalue().encode())
+    else:
+        typer.echo(buffer.getvalue(), nl=False)
