@@ -1,0 +1,206 @@
+"""The interface of a decoding method: what shall we try, and what do we keep?"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodebench.decoding.knobs import check_knobs
+from decodebench.decoding.request import Generation, Progress, Request
+
+if TYPE_CHECKING:
+    from decodebench.decoding.sampling import Choice
+    from decodebench.models import LoadedModel
+
+Batching = Literal["continuous", "static"]
+
+
+@dataclass
+class Statistics:
+    """What a generator did in all its ``generate`` calls since it was made or last reset. Times in seconds.
+
+    Attributes:
+        passes: forward passes of the target model, each counted once whatever its number of rows.
+        draft_passes: forward passes of a draft model.
+        prefill_seconds: passes that read prompts (they commit the first tokens, too).
+        decode_seconds: all other passes.
+        draft_seconds: the part of both spent in ``draft``.
+    """
+
+    passes: int = 0
+    draft_passes: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    draft_seconds: float = 0.0
+
+
+class Generator(ABC):
+    """Anything that turns requests into generations: our engine, or an adapter to somebody else's."""
+
+    statistics: Statistics
+
+    @abstractmethod
+    def generate(
+        self,
+        requests: Sequence[Request],
+        on_commit: Callable[[Progress, list[int]], None] | None = None,
+        on_finish: Callable[[int, Generation], None] | None = None,
+    ) -> list[Generation]:
+        """Continue every prompt.
+
+        Args:
+            requests: in the order in which they are to be started.
+            on_commit: called with a running request and the tokens just committed, for streaming.
+            on_finish: called with a request's place in the list and its generation, as soon as it has ended.
+
+        Returns:
+            One generation per request, in the same order.
+        """
+
+
+class Method(ABC):
+    """A decoding method by name, found through the entry-point group ``decodebench.methods``.
+
+    Subclasses are dataclasses whose fields are the method's knobs, declared with
+    :func:`decodebench.decoding.knobs.knob`; the first line of the docstring is what ``decodebench methods`` shows.
+    """
+
+    lossless: ClassVar[bool]
+    """True where greedy output must equal plain autoregressive decoding, token for token."""
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    @abstractmethod
+    def generator(self, model: "LoadedModel", batch_size: int, batching: Batching = "continuous") -> Generator:
+        """Make the method ready to run on a model.
+
+        Raises:
+            UserError: when the model lacks what the method needs.
+        """
+
+
+@dataclass
+class Draft:
+    """What a method wants tried after the committed text.
+
+    Attributes:
+        tokens: ``[rows, d]`` ids (int64) that follow the committed text: guesses, masks or candidates.
+        mask: which draft slots see which: bool ``[rows or 1, d, d]``, query by key; ``None`` is causal.
+        offset: positions counted from the first uncommitted one, ``[rows or 1, d]``; ``None`` is consecutive.
+        width: feed exactly this many slots, padding or cutting the draft; a method sets it where its cost is defined
+            that way, and only where what is cut off cannot matter.
+    """
+
+    tokens: Tensor
+    mask: Tensor | None = None
+    offset: Tensor | None = None
+    width: int | None = None
+
+
+@dataclass
+class PassOutput:
+    """What the model said of one window.
+
+    Attributes:
+        logits: ``[rows, 1 + d, vocab]`` in the model's dtype. ``[:, 0]`` predicts the first uncommitted position from
+            committed text alone (the autoregressive prediction); ``[:, 1 + j]`` is the prediction after draft slot j.
+    """
+
+    logits: Tensor
+
+
+@dataclass
+class Commit:
+    """What a method keeps.
+
+    Attributes:
+        tokens: ``[rows, n]`` ids, of which the first ``count`` of each row are committed.
+        count: ``[rows]``; at least 1, or 0 where a method lets a row wait.
+        kept: ``[rows]`` draft slots whose keys and values stay valid, because their tokens were committed; at most
+            ``count - 1``. ``None`` keeps none.
+        path: ``[rows, n]`` which draft slots these are, in order (trees); ``None`` means the leading ones.
+        cache_pending: whether the keys and values of the committed tokens that were fed in this pass stay cached. A
+            method that says False has them fed again in the next pass.
+    """
+
+    tokens: Tensor
+    count: Tensor
+    kept: Tensor | None = None
+    path: Tensor | None = None
+    cache_pending: bool = True
+
+
+@dataclass
+class Batch:
+    """The rows of one pass, as a method sees them. Tensors are views: methods read them and never write.
+
+    Attributes:
+        tokens: ``[rows, capacity]`` prompt and committed text, then anything.
+        total: ``[rows]`` committed tokens, the prompt's included.
+        cached: ``[rows]`` leading tokens whose keys and values are in the cache.
+        tau: ``[rows]`` float32 confidence thresholds.
+        host_total, host_cached, host_tau: ``total``, ``cached`` and ``tau`` on the host, where they are known without
+            waiting for the device.
+        choose: picks a token per prediction as each row's :class:`Sampling` says; see
+            :func:`decodebench.decoding.sampling.choose`.
+    """
+
+    tokens: Tensor
+    total: Tensor
+    cached: Tensor
+    tau: Tensor
+    host_total: np.ndarray
+    host_cached: np.ndarray
+    host_tau: np.ndarray
+    choose: "Callable[[Tensor, str | None], Choice]"
+
+    @property
+    def rows(self) -> int:
+        return self.total.shape[0]
+
+    @property
+    def pending(self) -> np.ndarray:
+        """``[rows]`` committed tokens that this pass has to feed, on the host."""
+        return self.host_total - self.host_cached
+
+    def repeat(self, token: int, n: int) -> Tensor:
+        """``[rows, n]`` ids, all of them ``token``."""
+        return torch.full((self.rows, n), token, dtype=torch.long, device=self.total.device)
+
+
+@dataclass
+class Decoder(Method):
+    """A method that runs in our engine. It answers two questions per pass; the engine does everything else."""
+
+    max_draft: int = field(init=False, default=0, repr=False)
+    """The most draft slots in any pass; set it in ``bind``."""
+
+    @property
+    def default_tau(self) -> float:
+        """The confidence threshold of requests that bring none of their own; unused by methods that have none."""
+        return 1.0
+
+    def bind(self, model: "LoadedModel") -> None:  # noqa: B027  (optional)
+        """Look up what the method needs of the model (a mask token, heads, …) and set ``max_draft``."""
+
+    def check_request(self, request: Request) -> None:  # noqa: B027  (optional)
+        """Raise a UserError for a request that the method cannot serve (a τ outside its range, say)."""
+
+    @abstractmethod
+    def draft(self, batch: Batch) -> Draft | None:
+        """What to try after the committed text of each row; ``None`` for nothing."""
+
+    @abstractmethod
+    def accept(self, batch: Batch, draft: Draft | None, out: PassOutput) -> Commit:
+        """What to keep of it, vectorised over rows and without a device-to-host synchronisation."""
+
+    def generator(self, model: "LoadedModel", batch_size: int, batching: Batching = "continuous") -> Generator:
+        from decodebench.decoding.engine import Engine
+
+        self.bind(model)
+        return Engine(model, self, batch_size, batching)

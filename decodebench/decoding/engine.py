@@ -1,0 +1,249 @@
+"""The loop that all methods share: admit, draft, forward, accept, commit, retire."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodebench.decoding.decoder import Batch, Batching, Commit, Decoder, Draft, Generator, PassOutput, Statistics
+from decodebench.decoding.forward import WindowModel, round_up, window_width
+from decodebench.decoding.request import Finish, Generation, Progress, Request
+from decodebench.decoding.rows import Rows
+from decodebench.decoding.stopping import StopStrings, cut
+
+if TYPE_CHECKING:
+    from decodebench.models import LoadedModel
+
+PREFILL_TOKENS = 512  # prompts read in one pass, padding included: enough to keep any device busy, little to wait for
+
+
+class Engine(Generator):
+    """Runs a :class:`Decoder` on a model.
+
+    Args:
+        model: what to run.
+        decoder: bound to the same model.
+        batch_size: the most requests that run at a time.
+        batching: ``continuous`` gives the row of a finished request to the next one at once; ``static`` starts the
+            next batch when the last row of this one is done (the setting of arXiv 2604.07023).
+    """
+
+    def __init__(
+        self, model: "LoadedModel", decoder: Decoder, batch_size: int, batching: Batching = "continuous"
+    ) -> None:
+        self.model = WindowModel(model.model)
+        self.tokenizer = model.tokenizer
+        self.stop_tokens = model.stop_tokens
+        self.decoder = decoder
+        self.batch_size = batch_size
+        self.batching = batching
+        self.statistics = Statistics()
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        on_commit: Callable[[Progress, list[int]], None] | None = None,
+        on_finish: Callable[[int, Generation], None] | None = None,
+    ) -> list[Generation]:
+        """See :meth:`Generator.generate`.
+
+        Raises:
+            ValueError: for an empty prompt or ``max_new_tokens`` below 1.
+            UserError: for a request that the method cannot serve.
+        """
+        for request in requests:
+            if not len(request.prompt) or request.max_new_tokens < 1:
+                raise ValueError("a request needs a prompt of at least one token and max_new_tokens of at least 1")
+            self.decoder.check_request(request)
+        with self.model.ready():
+            return _Run(self, requests, on_commit, on_finish).all()
+
+
+@dataclass
+class _Result:
+    """A pass, on the host. Arrays are per row."""
+
+    tokens: np.ndarray
+    count: np.ndarray
+    kept: np.ndarray
+    stopped: np.ndarray
+    suspect: np.ndarray
+
+
+class _Run:
+    """One ``generate`` call."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Sequence[Request],
+        on_commit: Callable[[Progress, list[int]], None] | None,
+        on_finish: Callable[[int, Generation], None] | None,
+    ) -> None:
+        self.engine, self.model, self.decoder = engine, engine.model, engine.decoder
+        self.on_commit, self.on_finish = on_commit, on_finish
+        self.queue = deque(enumerate(requests))
+        self.done: list[Generation | None] = [None] * len(requests)
+        device = self.model.device
+        self.stop_ids = torch.tensor(sorted(engine.stop_tokens), dtype=torch.long, device=device)
+        strings = {string for request in requests for string in request.stop}
+        self.stop_strings = StopStrings(engine.tokenizer, strings, self.model.vocabulary, device)
+        longest = max((self._limit(r) for r in requests), default=1)
+        # one position more than any row can fill: padding beyond a row's end is written there
+        capacity = round_up(longest + self.decoder.max_draft + 1, 64)
+        size = min(engine.batch_size, max(len(requests), 1))
+        self.rows = Rows(
+            size, capacity, max((r.max_new_tokens for r in requests), default=1),
+            self.model.new_cache(size, capacity), device,
+        )  # fmt: skip
+
+    def all(self) -> list[Generation]:
+        while self.queue or len(self.rows):
+            if self.queue and (self.engine.batching == "continuous" or not len(self.rows)):
+                self._admit()
+            if len(self.rows):
+                self._finish(self._step(slice(0, len(self.rows)), prefill=False))
+        return [generation for generation in self.done if generation is not None]
+
+    def _limit(self, request: Request) -> int:
+        """Most tokens of a row, prompt included; 0 for a prompt that leaves no room for an answer."""
+        if len(request.prompt) >= self.model.context:
+            return 0
+        return min(len(request.prompt) + request.max_new_tokens, self.model.context)
+
+    def _admit(self) -> None:
+        """Fill the free rows and read their prompts, a few hundred tokens at a time; some may end at once."""
+        while self.queue and len(self.rows) < self.engine.batch_size:
+            new, limits = [], []
+            while self.queue and len(self.rows) + len(new) < self.engine.batch_size:
+                request = self.queue[0][1]
+                limit = self._limit(request)
+                if limit == 0:
+                    self._reject(self.queue.popleft()[0])
+                    continue
+                longest = max([len(request.prompt), *(len(p.request.prompt) for p in new)])
+                if new and longest * (len(new) + 1) > PREFILL_TOKENS:
+                    break
+                index, _ = self.queue.popleft()
+                new.append(Progress(request, index, time.perf_counter()))
+                limits.append(limit)
+            if new:
+                self._finish(self._step(self.rows.admit(new, limits), prefill=True))
+
+    def _step(self, rows: slice, prefill: bool) -> list[tuple[int, Finish]]:
+        """One pass over these rows; returns which of them ended, and why."""
+        begun = time.perf_counter()
+        self.rows.refresh_tau(rows, self.decoder.default_tau)
+        batch = self.rows.batch(rows)
+        draft = self.decoder.draft(batch)
+        drafted = time.perf_counter()
+        logits = self._forward(rows, batch, draft)
+        commit = self.decoder.accept(batch, draft, PassOutput(logits))
+        result = self._apply(rows, batch, commit)
+        ended = time.perf_counter()
+
+        statistics = self.engine.statistics
+        statistics.passes += 1
+        statistics.draft_seconds += drafted - begun
+        if prefill:
+            statistics.prefill_seconds += ended - begun
+        else:
+            statistics.decode_seconds += ended - begun
+        return self._record(rows, result, begun, ended)
+
+    def _forward(self, rows: slice, batch: Batch, draft: Draft | None) -> Tensor:
+        """Lay out each row's window, pending tokens before draft, and run the model on it."""
+        size = draft.tokens.shape[1] if draft else 0
+        width = draft.width if draft and draft.width else window_width(batch.pending, size)
+        ahead = torch.arange(max(width, 1 + size), device=batch.total.device)
+        last = batch.tokens.shape[1] - 1  # a position that no text reaches: padding goes there
+        if draft:  # behind the committed text, so that the window is one contiguous piece
+            batch.tokens.scatter_(1, batch.total[:, None] + ahead[:size], draft.tokens)
+        slots = (batch.cached[:, None] + ahead[:width]).clamp_(max=last)
+        pending = (batch.total - batch.cached)[:, None]
+        select = (pending - 1 + ahead[: 1 + size]).clamp_(max=width - 1)
+        positions = visible = None
+        if draft and draft.offset is not None:
+            positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
+        if draft and draft.mask is not None:
+            visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
+        return self.model.forward(
+            self.rows.cache, rows, batch.tokens.gather(1, slots), slots, select,
+            int(batch.host_cached.max()), positions, visible,
+        )  # fmt: skip
+
+    def _apply(self, rows: slice, batch: Batch, commit: Commit) -> _Result:
+        """Write what is kept and move the lengths, on the device; then the one transfer to the host."""
+        tokens, n = commit.tokens, commit.tokens.shape[1]
+        index = torch.arange(n, device=tokens.device)
+        stop = torch.isin(tokens, self.stop_ids)
+        first_stop = torch.where(stop, index + 1, n + 1).amin(1)
+        count = torch.minimum(torch.minimum(commit.count, first_stop), self.rows.limit[rows] - batch.total)
+        suspects = self.stop_strings.flag(tokens)
+        suspect = torch.zeros_like(count) if suspects is None else (suspects & (index < count[:, None])).any(1).long()
+        kept = torch.zeros_like(count) if commit.kept is None else commit.kept
+
+        batch.tokens.scatter_(1, batch.total[:, None] + index, tokens)
+        if commit.path is not None:
+            draft_start = batch.total[:, None]  # pending tokens end where the committed text ends
+            slot = torch.arange(commit.path.shape[1], device=tokens.device)
+            self.rows.cache.compact(rows, draft_start + commit.path, (draft_start + slot).expand_as(commit.path))
+        if commit.cache_pending:
+            batch.cached.copy_(batch.total + kept)
+        batch.total.add_(count)
+
+        packet = torch.stack([count, kept, (first_stop <= count).long(), suspect], 1)
+        host = torch.cat([tokens, packet], 1).cpu().numpy()
+        if commit.cache_pending:
+            self.rows.host_cached[rows] = self.rows.host_total[rows] + host[:, n + 1]
+        self.rows.host_total[rows] += host[:, n]
+        return _Result(host[:, :n], host[:, n], host[:, n + 1], host[:, n + 2], host[:, n + 3])
+
+    def _record(self, rows: slice, result: _Result, begun: float, ended: float) -> list[tuple[int, Finish]]:
+        """Add the pass to every row's trace, look for stop strings, tell who listens."""
+        finished: list[tuple[int, Finish]] = []
+        for i, row in enumerate(range(rows.start, rows.stop)):
+            progress = self.rows.progress[row]
+            new = result.tokens[i, : result.count[i]].tolist()
+            finish: Finish | None = "stop_token" if result.stopped[i] else None
+            if result.suspect[i] and progress.request.stop:
+                found = self.stop_strings.find(progress.tokens, new, progress.request.stop)
+                if found is not None and not (finish and found == len(new)):
+                    new, finish = new[:found], "stop_string"
+            progress.tokens.extend(new)
+            progress.committed.append(len(new))
+            progress.pass_seconds.append(ended - begun)
+            if new and progress.first_token is None:
+                progress.first_token = ended
+            if finish is None and len(progress.request.prompt) + len(progress.tokens) >= self._limit(progress.request):
+                finish = "length"
+            if self.on_commit and new:
+                self.on_commit(progress, new)
+            if finish:
+                finished.append((row, finish))
+        return finished
+
+    def _finish(self, finished: list[tuple[int, Finish]]) -> None:
+        now = time.perf_counter()
+        for row, finish in finished:
+            progress = self.rows.progress[row]
+            text = cut(self.engine.tokenizer, progress.tokens, progress.request.stop, self.engine.stop_tokens)
+            first = np.nan if progress.first_token is None else progress.first_token - progress.admitted
+            self._report(progress.index, Generation(
+                text, progress.tokens, finish, progress.committed, progress.pass_seconds,
+                ttft=first, latency=now - progress.admitted,
+            ))  # fmt: skip
+        self.rows.retire([row for row, _ in finished])
+
+    def _reject(self, index: int) -> None:
+        self._report(index, Generation("", [], "prompt_too_long", [], [], ttft=np.nan, latency=0.0))
+
+    def _report(self, index: int, generation: Generation) -> None:
+        self.done[index] = generation
+        if self.on_finish:
+            self.on_finish(index, generation)

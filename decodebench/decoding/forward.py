@@ -1,0 +1,151 @@
+"""One forward pass of a window through a stock Hugging Face causal language model."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodebench.decoding.cache import ATTENTION, RaggedCache, Window
+from decodebench.errors import UserError
+
+READ_STEP = 32  # attention looks at a multiple of this many positions, so that shapes repeat
+WIDE = 32  # windows wider than this are padded to a multiple of WIDTH_STEP, for the same reason
+WIDTH_STEP = 16
+
+
+class WindowModel:
+    """Feeds windows to a model and returns logits for the slots that are asked for, and no others.
+
+    Per row a window is the pending tokens (committed but not cached), then the draft, then padding, in contiguous
+    slots from the row's cached length on. Prefill is the same thing with a long pending part.
+
+    Args:
+        model: a ``PreTrainedModel`` with full attention in every layer.
+
+    Raises:
+        UserError: for architectures that cannot work this way; it says why.
+    """
+
+    def __init__(self, model: Any) -> None:
+        check_supported(model)
+        self.model = model
+        self.config = model.config.get_text_config()
+        self.context = int(getattr(self.config, "max_position_embeddings", None) or 2**31)
+        heads = self.config.num_attention_heads
+        self.group = heads // (getattr(self.config, "num_key_value_heads", None) or heads)
+        self.vocabulary = model.get_output_embeddings().weight.shape[0]
+        self.dtype: torch.dtype = model.dtype
+        self.device: torch.device = model.device
+        self._select: Tensor | None = None
+
+    def new_cache(self, rows: int, capacity: int) -> RaggedCache:
+        return RaggedCache(self.config.num_hidden_layers, rows, capacity)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """While inside, the model uses our attention and unembeds selected slots only; then it is as it was."""
+        before = self.model.config._attn_implementation
+        self.model.set_attn_implementation(ATTENTION)
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(self._select_slots)
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            hook.remove()
+            self.model.set_attn_implementation(before)
+
+    def _select_slots(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        # Before the unembedding and not after: at 49k to 152k words it costs more than any layer. In a hook and not
+        # around the base model: what a model does to its logits afterwards (scaling, capping) stays the model's.
+        hidden, *rest = inputs
+        if self._select is None:
+            return inputs
+        rows = torch.arange(hidden.shape[0], device=hidden.device)[:, None]
+        return (hidden[rows, self._select], *rest)
+
+    def forward(
+        self,
+        cache: RaggedCache,
+        rows: slice,
+        tokens: Tensor,
+        slots: Tensor,
+        select: Tensor,
+        longest_cached: int,
+        positions: Tensor | None = None,
+        visible_draft: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Logits ``[rows, n, vocab]`` of the slots in ``select``.
+
+        Args:
+            cache: receives the window's keys and values, at each row's own offset.
+            rows: which slots of the cache take part.
+            tokens: ``[rows, width]`` the windows.
+            slots: ``[rows, width]`` where in its row of the cache each token goes.
+            select: ``[rows, n]`` window slots whose logits are wanted.
+            longest_cached: the maximum of ``cached``, known on the host.
+            positions: ``[rows, width]`` where they differ from ``slots`` (trees).
+            visible_draft: ``(query [rows, d], key [rows, d], mask [rows or 1, d, d])``: these window slots see these
+                slots of the cache as the mask says, instead of causally.
+        """
+        width = tokens.shape[1]
+        if tokens.numel() == 1:  # one row, one token: everything in the cache is visible
+            read, mask = longest_cached + 1, None
+        else:
+            read = min(round_up(longest_cached + width, READ_STEP), cache.capacity)
+            visible = torch.arange(read, device=tokens.device) <= slots[..., None]
+            if visible_draft is not None:
+                query, key, rule = visible_draft
+                row = torch.arange(tokens.shape[0], device=tokens.device)[:, None, None]
+                visible[row, query[..., None], key[:, None, :]] = rule.expand(tokens.shape[0], -1, -1)
+            mask = self._fold(visible)
+        row_index = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
+        cache.window = Window(rows, (row_index, slots), read)
+        self._select = select
+        out = self.model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=slots if positions is None else positions,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return out.logits
+
+    def _fold(self, visible: Tensor) -> Tensor:
+        """bool ``[rows, width, read]`` to the additive, folded mask of :func:`window_attention`."""
+        mask = torch.zeros(visible.shape, dtype=self.dtype, device=visible.device)
+        mask.masked_fill_(~visible, -torch.inf)
+        return mask.repeat(1, self.group, 1)[:, None]
+
+
+def round_up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+def window_width(pending: np.ndarray, draft: int) -> int:
+    """Slots of a pass: the longest pending part and the draft, rounded up where wide, so that shapes repeat."""
+    width = int(pending.max()) + draft
+    return round_up(width, WIDTH_STEP) if width > WIDE else width
+
+
+def check_supported(model: Any) -> None:
+    """Raise a UserError that says why, unless every layer has full causal attention with a key-value cache."""
+    config = model.config
+    name = config.model_type
+    if getattr(config, "is_encoder_decoder", False):
+        raise UserError(f"{name} is an encoder-decoder model: decodebench decodes causal (decoder-only) models")
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    sliding = getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
+    if "sliding_attention" in kinds or (sliding and "layer_types" not in text.to_dict()):
+        raise UserError(
+            f"{name} uses sliding-window attention (window {sliding}), which the ragged cache cannot hold: "
+            "take a model with full attention in every layer"
+        )
+    if kinds != {"full_attention"}:
+        other = ", ".join(sorted(kinds - {"full_attention"}))
+        raise UserError(f"{name} has layers of type {other}: take a model with full attention in every layer")
+    if not getattr(model, "_supports_attention_backend", False) or model.get_output_embeddings() is None:
+        raise UserError(f"{name} does not support custom attention functions in transformers: take another model")

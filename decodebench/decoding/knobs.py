@@ -1,0 +1,102 @@
+"""Knobs: the parameters of a method, declared once for the library, the command line and its help."""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from decodebench.errors import UserError, unknown
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One parameter of a method.
+
+    Attributes:
+        name: as the literature writes it; the flag is ``--name`` with dashes.
+        type: int, float, str or bool.
+        default: ``None`` where it depends on the model; the help says how.
+        help: one line, with the unit.
+        low, high: allowed range of a number, ends included.
+        choices: allowed values of a name.
+    """
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] | None = None
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    def check(self, value: Any) -> None:
+        """Raise a UserError unless the value is allowed."""
+        if value is None and self.default is None:
+            return
+        if self.choices and value not in self.choices:
+            raise unknown(f"value of {self.flag}", str(value), self.choices)
+        if self.type in (int, float):
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+                raise UserError(f"{self.flag} {value}: must be a number")
+            low, high = self.low, self.high
+            if (low is not None and value < low) or (high is not None and value > high):
+                bounds = f"between {low:g} and {high:g}" if high is not None else f"at least {low:g}"
+                raise UserError(f"{self.flag} {value}: must be {bounds}")
+
+    def parse(self, text: str) -> Any:
+        """The value a user wrote on the command line.
+
+        Raises:
+            UserError: when it is not of the knob's type or not allowed.
+        """
+        value: Any
+        try:
+            if self.type is bool:
+                value = {"true": True, "false": False}[text.lower()]
+            else:
+                value = self.type(text)
+        except (ValueError, KeyError):
+            kind = {int: "a whole number", float: "a number", bool: "true or false"}[self.type]
+            raise UserError(f"{self.flag} {text}: must be {kind}") from None
+        self.check(value)
+        return value
+
+
+def knob(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[str] | None = None,
+) -> Any:
+    """A dataclass field of a method that is one of its knobs; see :class:`Knob`."""
+    declared = {"help": help, "low": low, "high": high, "choices": tuple(choices) if choices else None}
+    return dataclasses.field(default=default, metadata={"knob": declared})
+
+
+def knobs_of(method: Any) -> dict[str, Knob]:
+    """The knobs of a method (a class or an instance) by name, in the order of their declaration."""
+    cls = method if isinstance(method, type) else type(method)
+    hints = typing.get_type_hints(cls)
+    found = {}
+    for field in dataclasses.fields(cls):
+        if "knob" in field.metadata:
+            hint = hints[field.name]
+            if isinstance(hint, types.UnionType):  # "int | None": the default is looked up in the model
+                hint = next(t for t in typing.get_args(hint) if t is not type(None))
+            found[field.name] = Knob(field.name, hint, field.default, **field.metadata["knob"])
+    return found
+
+
+def check_knobs(method: Any) -> None:
+    """Raise a UserError for the first knob of a method instance whose value is not allowed."""
+    for name, declared in knobs_of(method).items():
+        declared.check(getattr(method, name))

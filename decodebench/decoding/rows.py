@@ -1,0 +1,106 @@
+"""The rows of a running batch: committed text on the device, mirrored lengths and progress on the host."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodebench.decoding.cache import RaggedCache
+from decodebench.decoding.decoder import Batch
+from decodebench.decoding.request import Progress
+from decodebench.decoding.sampling import Choice, RowSampling, choose, row_sampling
+
+
+class Rows:
+    """State of the requests that are running, in slots ``0 … n−1``.
+
+    Lengths live twice: on the device, where passes use them, and on the host, where the loop plans with them. Both are
+    updated from the one transfer that ends a pass, so neither side ever waits to learn what the other knows.
+
+    Args:
+        size: the most rows at a time.
+        capacity: positions per row.
+        longest: the most tokens that any request generates.
+    """
+
+    def __init__(self, size: int, capacity: int, longest: int, cache: RaggedCache, device: torch.device) -> None:
+        self.cache = cache
+        self.device = device
+        self.longest = longest
+        self.progress: list[Progress] = []
+        self.tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
+        # per row: committed tokens; leading tokens with cached keys and values; length of the prompt; most tokens
+        self.lengths = torch.zeros(4, size, dtype=torch.long, device=device)
+        self.total, self.cached, self.prompt, self.limit = self.lengths
+        self.host_total = np.zeros(size, dtype=np.int64)
+        self.host_cached = np.zeros(size, dtype=np.int64)
+        self.tau = torch.zeros(size, dtype=torch.float32, device=device)
+        self.host_tau = np.full(size, np.nan, dtype=np.float32)
+        self.sampling: RowSampling | None = None
+
+    def __len__(self) -> int:
+        return len(self.progress)
+
+    def admit(self, new: Sequence[Progress], limits: Sequence[int]) -> slice:
+        """Give rows to requests; returns which. ``limits`` are most tokens per row, prompts included."""
+        first = len(self)
+        for row, (progress, limit) in enumerate(zip(new, limits, strict=True), first):
+            prompt = progress.request.prompt
+            self.tokens[row, : len(prompt)] = torch.as_tensor(prompt, device=self.device)
+            self.lengths[:, row] = torch.tensor([len(prompt), 0, len(prompt), limit], device=self.device)
+            self.host_total[row], self.host_cached[row] = len(prompt), 0
+        self.progress.extend(new)
+        self._composition_changed()
+        return slice(first, len(self))
+
+    def retire(self, finished: Sequence[int]) -> None:
+        """Take rows out of the batch; the last rows move into the gaps."""
+        for row in sorted(finished, reverse=True):
+            last = len(self) - 1
+            if row != last:
+                self.tokens[row] = self.tokens[last]
+                self.lengths[:, row] = self.lengths[:, last]
+                self.host_total[row], self.host_cached[row] = self.host_total[last], self.host_cached[last]
+                self.progress[row] = self.progress[last]
+                self.cache.move(last, row, int(self.host_cached[last]))
+            self.progress.pop()
+        if finished:
+            self._composition_changed()
+
+    def _composition_changed(self) -> None:
+        self.sampling = row_sampling([p.request.sampling for p in self.progress], self.longest, self.device)
+        self.host_tau[:] = np.nan
+
+    def refresh_tau(self, rows: slice, default: float) -> None:
+        """Read every request's τ for the coming pass; the device hears of it only when one has changed."""
+        values = np.array([_tau(p, default) for p in self.progress[rows]], dtype=np.float32)
+        if not np.array_equal(values, self.host_tau[rows]):
+            self.host_tau[rows] = values
+            self.tau[rows] = torch.from_numpy(values).to(self.device)
+
+    def batch(self, rows: slice) -> Batch:
+        """What a method sees of these rows."""
+        total, prompt = self.total[rows], self.prompt[rows]
+        sampling = self.sampling and self.sampling.narrow(rows.start, total.shape[0])
+
+        def pick(logits: Tensor, metric: str | None = None) -> Choice:
+            return choose(logits, sampling, total - prompt, metric)
+
+        return Batch(
+            tokens=self.tokens[rows],
+            total=total,
+            cached=self.cached[rows],
+            tau=self.tau[rows],
+            host_total=self.host_total[rows],
+            host_cached=self.host_cached[rows],
+            host_tau=self.host_tau[rows],
+            choose=pick,
+        )
+
+
+def _tau(progress: Progress, default: float) -> float:
+    tau = progress.request.tau
+    if tau is None:
+        return default
+    return tau(progress) if callable(tau) else tau

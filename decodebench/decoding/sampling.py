@@ -1,0 +1,145 @@
+"""From logits to tokens: greedy or sampled, reproducible per request."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodebench.decoding.request import Sampling
+
+CONFIDENCE = ("probability", "entropy", "margin")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One token per prediction.
+
+    Attributes:
+        tokens: ``[rows, n]`` int64.
+        confidence: ``[rows, n]`` float32 where a metric was asked for, else ``None``.
+    """
+
+    tokens: Tensor
+    confidence: Tensor | None
+
+
+@dataclass
+class RowSampling:
+    """The sampling parameters of the rows of a batch, on the device.
+
+    Attributes:
+        temperature, top_p: ``[rows, 1]`` float32.
+        top_k: ``[rows, 1]`` int64, 0 for off.
+        uniform: ``[rows, most new tokens]`` float64 in [0, 1): one draw per output position. A position that is
+            predicted again in a later pass meets the same draw, so a request's text depends on its seed alone.
+        most_top_k, any_top_p: known on the host, to spare the sort where nobody needs it.
+    """
+
+    temperature: Tensor
+    top_p: Tensor
+    top_k: Tensor
+    uniform: Tensor
+    most_top_k: int
+    any_top_p: bool
+
+    def narrow(self, start: int, length: int) -> "RowSampling":
+        """The same for ``length`` rows from ``start``."""
+        rows = slice(start, start + length)
+        return RowSampling(
+            self.temperature[rows], self.top_p[rows], self.top_k[rows], self.uniform[rows],
+            self.most_top_k, self.any_top_p,
+        )  # fmt: skip
+
+
+def uniform_draws(seed: int, n: int) -> np.ndarray:
+    """``[n]`` float64 in [0, 1): the first draws of a seed's stream (Philox, so seeds give unrelated streams)."""
+    return np.random.Generator(np.random.Philox(key=seed % 2**64)).random(n)
+
+
+def choose(
+    logits: Tensor, sampling: RowSampling | None, generated: Tensor | None, metric: str | None
+) -> Choice:
+    """Pick a token per prediction and say how sure the model was.
+
+    Confidence is read from the model's own distribution, before temperature and truncation, so that a threshold means
+    the same at every temperature (arXiv 2604.07023, section on decoding).
+
+    Args:
+        logits: ``[rows, n, vocab]``, any float dtype.
+        sampling: of these rows; ``None`` where all of them are greedy.
+        generated: ``[rows]`` tokens generated so far: prediction j is for output position ``generated + j``.
+        metric: ``probability`` (of the chosen token), ``entropy`` (nats) or ``margin`` (the most probable token's
+            probability minus the next one's); ``None`` asks for no confidence.
+    """
+    tokens = logits.argmax(-1)
+    if sampling is not None:
+        assert generated is not None
+        tokens = torch.where(sampling.temperature > 0, _sample(logits, sampling, generated), tokens)
+    if metric is None:
+        return Choice(tokens, None)
+    if metric == "probability":
+        chosen = logits.gather(-1, tokens[..., None])[..., 0].float()
+        return Choice(tokens, (chosen - _logsumexp(logits)).exp())
+    probability = logits.float().softmax(-1)
+    if metric == "entropy":
+        return Choice(tokens, torch.special.entr(probability).sum(-1))
+    top = probability.topk(2, dim=-1).values
+    return Choice(tokens, top[..., 0] - top[..., 1])
+
+
+def _logsumexp(logits: Tensor) -> Tensor:
+    return logits.float().logsumexp(-1)
+
+
+def _sample(logits: Tensor, sampling: RowSampling, generated: Tensor) -> Tensor:
+    """Inverse-CDF sampling with one uniform draw per output position; ``[rows, n]``."""
+    n = logits.shape[1]
+    scaled = logits.float() / sampling.temperature.clamp(min=1e-6)[..., None]
+    if sampling.most_top_k:
+        scaled = scaled.masked_fill(scaled < _kth_largest(scaled, sampling.top_k, sampling.most_top_k), -torch.inf)
+    if sampling.any_top_p:
+        scaled = _nucleus(scaled, sampling.top_p)
+    # float64: the sum of 150,000 float32 terms is off by more than the probability of a rare token
+    cumulative = scaled.softmax(-1).double().cumsum(-1)
+    position = generated[:, None] + torch.arange(n, device=logits.device)
+    draw = sampling.uniform.gather(1, position.clamp(max=sampling.uniform.shape[1] - 1))[..., None]
+    # right=True skips tokens of probability zero
+    chosen = torch.searchsorted(cumulative, draw * cumulative[..., -1:], right=True)[..., 0]
+    return chosen.clamp(max=logits.shape[-1] - 1)
+
+
+def _kth_largest(scaled: Tensor, top_k: Tensor, most: int) -> Tensor:
+    """The smallest value that each row keeps, ``[rows, n, 1]``; −∞ for rows without top-k."""
+    values = scaled.topk(min(most, scaled.shape[-1]), dim=-1).values
+    index = (top_k.clamp(min=1, max=values.shape[-1]) - 1)[..., None].expand(-1, scaled.shape[1], -1)
+    return values.gather(-1, index).masked_fill((top_k == 0)[..., None], -torch.inf)
+
+
+def _nucleus(scaled: Tensor, top_p: Tensor) -> Tensor:
+    """Drop what is outside the smallest set whose probability reaches top_p (arXiv 1904.09751)."""
+    values, order = scaled.sort(-1, descending=True)
+    probability = values.softmax(-1)
+    outside = probability.cumsum(-1) - probability >= top_p[..., None]
+    return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
+
+
+def row_sampling(rows: Sequence[Sampling], longest: int, device: torch.device) -> RowSampling | None:
+    """Device tensors for the sampling of these rows; ``None`` where all are greedy.
+
+    Args:
+        longest: the most tokens that any row generates.
+    """
+    if all(row.greedy for row in rows):
+        return None
+    column = lambda values, dtype: torch.tensor(values, dtype=dtype, device=device)[:, None]  # noqa: E731
+    draws = np.stack([uniform_draws(row.seed, longest) for row in rows])
+    return RowSampling(
+        temperature=column([row.temperature for row in rows], torch.float32),
+        top_p=column([row.top_p for row in rows], torch.float32),
+        top_k=column([row.top_k for row in rows], torch.long),
+        uniform=torch.from_numpy(draws).to(device),
+        most_top_k=max(row.top_k for row in rows),
+        any_top_p=any(row.top_p < 1 for row in rows),
+    )

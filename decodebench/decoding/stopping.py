@@ -1,0 +1,73 @@
+"""Where an answer ends: stop tokens, and stop strings that may span tokens and passes."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+REPLACEMENT = "\ufffd"  # what an incomplete UTF-8 sequence decodes to
+
+
+class StopStrings:
+    """Finds stop strings in the text of running requests, decoding text only where one can have ended.
+
+    A stop string ends with the token that brings its last character, so a table over the vocabulary tells, in one
+    gather on the device, which rows can have reached one in this pass; only these are decoded and searched.
+
+    Args:
+        tokenizer: of the model.
+        strings: all stop strings of the requests to come.
+        vocabulary: size of the model's output.
+    """
+
+    def __init__(self, tokenizer: Any, strings: Iterable[str], vocabulary: int, device: torch.device) -> None:
+        self.tokenizer = tokenizer
+        endings = "".join(sorted({string[-1] for string in strings if string}))
+        self.suspects = torch.from_numpy(_suspects(tokenizer, endings, vocabulary)).to(device) if endings else None
+
+    def flag(self, tokens: Tensor) -> Tensor | None:
+        """``[rows, n]`` bool: which of these tokens can end a stop string; ``None`` where there are no stop strings."""
+        return None if self.suspects is None else self.suspects[tokens]
+
+    def find(self, before: Sequence[int], new: Sequence[int], strings: Sequence[str]) -> int | None:
+        """How many of the ``new`` tokens are kept when a stop string ends among them, or ``None``.
+
+        Args:
+            before: tokens generated in earlier passes, in which no stop string has ended.
+            new: tokens committed in this pass.
+        """
+        for count in range(1, len(new) + 1):
+            text = self.tokenizer.decode([*before, *new[:count]], skip_special_tokens=False)
+            if any(string in text for string in strings):
+                return count
+        return None
+
+
+def cut(tokenizer: Any, tokens: Sequence[int], strings: Sequence[str], stop_tokens: frozenset[int]) -> str:
+    """The text of an answer: without special tokens, and cut before the first stop string.
+
+    Args:
+        tokens: all generated ids.
+        stop_tokens: ids that end an answer; a last token among them is not text.
+    """
+    if tokens and tokens[-1] in stop_tokens:
+        tokens = tokens[:-1]
+    text = tokenizer.decode(tokens, skip_special_tokens=True)
+    ends = [at for string in strings if string and (at := text.find(string)) >= 0]
+    return text[: min(ends)] if ends else text
+
+
+@lru_cache(maxsize=8)
+def _suspects(tokenizer: Any, endings: str, vocabulary: int) -> np.ndarray:
+    """``[vocabulary]`` bool: tokens whose text has one of the characters, or part of a character."""
+    if any(character.isspace() for character in endings):
+        return np.ones(vocabulary, dtype=bool)  # some tokenizers drop white space when they decode one token alone
+    wanted = set(endings) | {REPLACEMENT}
+    known = min(vocabulary, len(tokenizer))
+    texts = tokenizer.batch_decode([[i] for i in range(known)], skip_special_tokens=False)
+    table = np.zeros(vocabulary, dtype=bool)
+    table[:known] = [not wanted.isdisjoint(text) for text in texts]
+    return table
