@@ -189,7 +189,7 @@ def test_a_setting_can_be_the_baseline(results: Path) -> None:
     frame = compare_runs(runs, "mars τ=1")
     assert frame["label"][0] == "mars τ=1"
     assert frame["speedup"].notna().all()
-    with pytest.raises(UserError, match="choose one of 'mars τ=0.7'"):
+    with pytest.raises(UserError, match=r"choose one of 'mars τ=0\.7'"):
         compare_runs(runs, "mars")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLUMNS = [
-    *("task", "batch_size", "label", "series", "method", "tau", "model", "run", "baseline", "is_baseline"),
+    *("task", "batch_size", "label", "series", "family", "method", "tau", "model", "run", "baseline", "is_baseline"),
     *("documents", "failed_requests", "metric", "score", "score_low", "score_high"),
     *("difference", "difference_low", "difference_high", "p_value", "significant", "paired", "equal_outputs"),
     *("tokens_per_pass", "repeats", "tokens_per_second", "tokens_per_second_min", "tokens_per_second_max"),
@@ -33,11 +33,11 @@ def compare_runs(runs: Sequence[Run], baseline: str = "ar", *, paired: bool = Tr
         paired: also compute what needs the samples: differences, equal outputs, intervals of speed-ups.
 
     Returns:
-        A frame with `COLUMNS`. Scores and differences are shares (not percent), times in seconds, memory in bytes;
-        `_low` and `_high` bound 95 % intervals, `_min` and `_max` are over the repeats; `significant` says whether the
-        difference is supported by the data at the 5 % level; `equal_outputs` is the share of requests whose tokens
-        equal the baseline's. Blank where a run cannot give a number. Sorted by task and batch size, the baseline
-        first, then by method and falling τ.
+        A frame with `COLUMNS`. `series` is the label without τ, `family` the label without τ and cache mode. Scores
+        and differences are shares (not percent), times in seconds, memory in bytes; `_low` and `_high` bound 95 %
+        intervals, `_min` and `_max` are over the repeats; `significant` says whether the data support the difference
+        at the 5 % level; `equal_outputs` is the share of requests whose tokens equal the baseline's. Blank where a run
+        cannot give a number. Sorted by task and batch size, the baseline first, then by method and falling τ.
 
     Raises:
         UserError: the baseline is ambiguous.
@@ -46,11 +46,12 @@ def compare_runs(runs: Sequence[Run], baseline: str = "ar", *, paired: bool = Tr
 
     names = labels(runs)
     series = labels(runs, leave_out={"tau"})
+    families = labels(runs, leave_out={"tau", "cache"})
     bases = find_baselines(runs, names, baseline)
     warn_of_differences(runs, names)
     rows = []
-    for run, label, line, base in zip(runs, names, series, bases, strict=True):
-        row = _own_row(run) | {"label": label, "series": line, "is_baseline": base is run}
+    for run, label, line, family, base in zip(runs, names, series, families, bases, strict=True):
+        row = _own_row(run) | {"label": label, "series": line, "family": family, "is_baseline": base is run}
         if base is not None:
             row |= {"baseline": base.name} | _speedup(run, base)
             if paired and base is not run:
