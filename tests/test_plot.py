@@ -68,6 +68,12 @@ def test_runs_without_baseline_or_tau(tmp_path: Path) -> None:
     assert {text.get_text() for text in figure.axes[0].texts} == {"jacobi", "mars", "0.9"}
 
 
+def test_the_baseline_alone(tmp_path: Path) -> None:
+    write_run(tmp_path, "ar", documents=8)
+    figure = frontier(compare_runs(load_runs([tmp_path]), paired=False))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["ar"]
+
+
 def test_cache_modes_share_a_colour(tmp_path: Path) -> None:
     for cache in ("ragged", "block"):
         write_run(tmp_path, "mars", documents=8, tau=0.9, cache=cache, cache_block=16)

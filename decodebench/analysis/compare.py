@@ -8,6 +8,7 @@ from decodebench.analysis.baselines import find_baselines, warn_of_differences
 from decodebench.analysis.labels import labels, natural
 from decodebench.analysis.load import DOCUMENT, Run
 from decodebench.analysis.statistics import bootstrap_speedup, mean_interval, paired_difference, repeat_ratios
+from decodebench.records.aggregates import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +63,7 @@ def compare_runs(runs: Sequence[Run], baseline: str = "ar", *, paired: bool = Tr
 
 
 def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    tau = row["tau"] if isinstance(row["tau"], int | float) else float("inf")
+    tau = float("inf") if row["tau"] is None else row["tau"]
     return (
         row["task"],
         row["batch_size"],
@@ -78,7 +79,7 @@ def _own_row(run: Run) -> dict[str, Any]:
     config, aggregates = run.config, run.aggregates
     score = aggregates["score"]
     row = {name: config[name] for name in ("task", "batch_size", "method", "model")}
-    row |= {"run": run.name, "tau": run.knobs.get("tau"), "metric": score["metric"], "score": score["value"]}
+    row |= {"run": run.name, "tau": number(run.knobs.get("tau")), "metric": score["metric"], "score": score["value"]}
     if score["n"]:
         interval = mean_interval(score["value"], score["sd"], score["n"])
         row |= {"score_low": interval.low, "score_high": interval.high}

@@ -49,6 +49,9 @@ def mean_interval(mean: float, sd: float, n: int, confidence: float = 0.95) -> I
         n: how many there are, at least 1.
         confidence: the interval's coverage.
 
+    Returns:
+        An interval without bounds (NaN) for a single score that is neither 0 nor 1.
+
     Source: E. B. Wilson (1927), "Probable inference, the law of succession, and statistical inference".
     """
     from scipy import stats
@@ -57,7 +60,7 @@ def mean_interval(mean: float, sd: float, n: int, confidence: float = 0.95) -> I
         low, high = stats.binomtest(round(mean * n), n).proportion_ci(confidence, method="wilson")
         return Interval(mean, float(low), float(high))
     if n < 2:
-        return Interval(mean, float("-inf"), float("inf"))
+        return Interval(mean, float("nan"), float("nan"))
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * sd / (n - 1) ** 0.5
     return Interval(mean, mean - half, mean + half)
 
