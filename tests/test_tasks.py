@@ -18,7 +18,7 @@ from decodebench.errors import UserError
 from decodebench.evaluation.catalog import LoadedTask, expand, load_task
 from decodebench.evaluation.taskfiles import LM_EVAL, OURS
 from decodebench.tasks import humaneval, ifeval
-from decodebench.tasks.data import NoAccess
+from decodebench.tasks.hub import NoAccess
 
 Rows = list[dict[str, Any]]
 

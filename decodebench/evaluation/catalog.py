@@ -21,6 +21,7 @@ from decodebench.errors import UserError, unknown
 from decodebench.evaluation import taskfiles
 from decodebench.tasks import data as documents
 from decodebench.tasks.data import DATA_DIR_VARIABLE, KNOWN, DataSource
+from decodebench.tasks.hub import impatient_hub
 
 # lm-eval's own defaults, so that few-shot examples are the ones it would draw.
 FEWSHOT_SEED, RANDOM_SEED = 1234, 0
@@ -169,7 +170,7 @@ def _load_other(name: str, data_dir: Path | None, tasks_dir: Path | None) -> dic
         entry = manager.task_index.get(name)
         if entry is None or (entry.kind is not Kind.TASK and not everything):  # a group may name lm-eval's tasks
             continue
-        with documents.impatient_hub() as no_hub:
+        with impatient_hub() as no_hub:
             try:
                 config = load_yaml(entry.yaml_path) if entry.kind is Kind.TASK and entry.yaml_path else {}
                 if config.get("dataset_path") in KNOWN:
