@@ -19,6 +19,7 @@ from decodebench.tasks.files import from_file, from_prompts
 from decodebench.tasks.hub import NoAccess, from_hub
 
 DATA_DIR_VARIABLE = "DECODEBENCH_DATA"
+FILE_FORMATS = ("json", "csv", "parquet", "text", "arrow")  # stand in a data set's place where a task has its own files
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class DataSource:
     """What a run's documents were.
 
     Args:
-        source: "hub:<data set>", "dir:<path within the data folder>", "package:<name> <version>" or, of the user's own
-            prompts, "file:<name>".
+        source: "hub:<data set>", "dir:<path within the data folder>", "package:<name> <version>", of the user's own
+            prompts "file:<name>", or "files:<format>" where a task file names files of its own.
         sha256: of the documents in order, the same for the same documents from any source.
         rows: how many there are.
     """
@@ -113,6 +114,8 @@ class Documents(datasets.DatasetDict):
 def find(path: str, name: str | None, data_dir: Path | None) -> str:
     """The source that `load` would use, without reading it."""
     known = KNOWN.get(path)
+    if path in FILE_FORMATS:
+        return f"files:{path}"
     if known and known.files and data_dir:
         return "dir:" + ", ".join(file.format(name=name) for file in known.files.values())
     if known and known.package and (version := _version(known.package)):

@@ -94,6 +94,8 @@ def test_missing_data(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"Name or service not known.*--data-dir") as error:
         load_task("gsm8k")
     assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=r"no folder .*none for --tasks-dir"):
+        load_task("mine", tasks_dir=tmp_path / "none")
 
 
 def test_listing_needs_no_data(tmp_path: Path) -> None:
@@ -124,7 +126,10 @@ def test_a_users_own_task_file_runs_unchanged(tmp_path: Path) -> None:
     file.write_text('{"country": "France", "capital": "Paris"}\n{"country": "Peru", "capital": "Lima"}\n')
     (tmp_path / "capitals.yaml").write_text(OWN_TASK.format(file=file))
     task = load_task("capitals", tasks_dir=tmp_path)
+    assert (task.data.source, task.data.rows) == ("files:json", 2)
     results, requests = evaluate(task.task_dict, lambda *_: "Paris")
+    listed = {info.name: info for info in list_tasks(tasks_dir=tmp_path)}["capitals"]
+    assert (listed.metric, listed.shots, listed.data) == ("exact_match", 0, "files:json")
     assert (task.headline, results["results"]["capitals"][task.headline]) == ("exact_match,none", 0.5)
     assert requests[0].args[1]["max_gen_toks"] == 700
 
@@ -138,3 +143,5 @@ def test_names_that_lm_eval_ships() -> None:
         load_task("humanevl")
     with pytest.raises(UserError, match="task 'arc_easy' does not load"):
         load_task("arc_easy")
+    with pytest.raises(UserError, match="'chain_of_thought' is a tag on several tasks"):
+        load_task("chain_of_thought")

@@ -71,6 +71,12 @@ def test_honest_solutions() -> None:
     assert attack("import numpy\ndef f(x): return numpy.int64(x) ** 2").passed
 
 
+def test_a_reason_is_one_printable_line() -> None:
+    outcome = attack(r"def f(x): raise ValueError('one\ntwo \x1b[31m \ud800' + 'x' * 10_000)")
+    assert outcome.reason.startswith("failed: ValueError: one two ?[31m ?xxx")
+    assert len(outcome.reason) < 250
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -195,7 +195,8 @@ def judge(job: dict[str, Any], solution: int, requests: int, replies: int) -> st
     except TimedOutError:
         return "timed out"
     except BaseException as error:
-        text = " ".join(str(error).split())[:200]
+        # the text may be the solution's: one line of it, and nothing that a terminal or a file would choke on
+        text = "".join(mark if mark.isprintable() else "?" for mark in " ".join(str(error).split())[:200])
         return f"failed: {type(error).__name__}" + (f": {text}" if text else "")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

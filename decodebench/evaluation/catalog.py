@@ -119,29 +119,40 @@ def load_task(
         return _loaded(name, task_dict, config["metadata"])
 
 
-def list_tasks(*, data_dir: Path | None = None) -> list[TaskInfo]:
-    """The toolkit's own benchmarks, without reading their data."""
+def list_tasks(*, data_dir: Path | None = None, tasks_dir: Path | None = None) -> list[TaskInfo]:
+    """The toolkit's own benchmarks and those in `tasks_dir`, without reading their data."""
     data_dir = _data_dir(data_dir)
     with quiet():
-        files = taskfiles.own_files()
-        return [_info(name, taskfiles.read(path, resolve=False), data_dir) for name, path in files.items()]
+        configs = {name: taskfiles.read(path, resolve=False) for name, path in taskfiles.own_files().items()}
+        if tasks_dir:
+            index = _manager(_tasks_dir(tasks_dir), False).task_index
+            configs = {name: entry.cfg for name, entry in index.items() if entry.cfg} | configs
+        return [_info(name, config, data_dir) for name, config in configs.items()]
 
 
 def _info(name: str, config: Mapping[str, Any], data_dir: Path | None) -> TaskInfo:
-    description = config["metadata"]["description"]
+    metadata = config.get("metadata") or {}
+    description = metadata.get("description", "")
     if "suite" in config:
         return TaskInfo(name, description, None, "mean", None, ", ".join(config["suite"]))
     first = config["members"][0] if "members" in config else config
-    path, subset = first["dataset_path"], "*" if "members" in config else first.get("dataset_name")
-    known, headline = KNOWN.get(path), config["metadata"]["headline"]
+    path, subset = first.get("dataset_path", ""), "*" if "members" in config else first.get("dataset_name")
+    metrics = [metric["metric"] for metric in first.get("metric_list") or [{"metric": None}]]
+    headline = metadata.get("headline", metrics[0])
     return TaskInfo(
         name,
         description,
         first.get("num_fewshot") or 0,
         headline and headline.partition(",")[0],
-        known.documents if known else None,
-        documents.find(path, subset, data_dir),
+        KNOWN[path].documents if path in KNOWN else None,
+        documents.find(path, subset, data_dir) if path else "",
     )
+
+
+def _tasks_dir(given: Path) -> Path:
+    if not given.is_dir():
+        raise UserError(f"no folder {given} for --tasks-dir")
+    return given.resolve()
 
 
 def _data_dir(given: Path | None) -> Path | None:
@@ -162,14 +173,17 @@ def _manager(tasks_dir: Path | None, everything: bool) -> TaskManager:
 
 
 def _load_other(name: str, data_dir: Path | None, tasks_dir: Path | None) -> dict[str, Any]:
-    if tasks_dir is not None and not tasks_dir.is_dir():
-        raise UserError(f"no folder {tasks_dir} for --tasks-dir")
+    tasks_dir = tasks_dir and _tasks_dir(tasks_dir)
     # Indexing all of lm-eval takes seconds, so only where the user's folder alone does not have the task.
     for everything in (False, True) if tasks_dir else (True,):
         manager = _manager(tasks_dir, everything)
         entry = manager.task_index.get(name)
         if entry is None or (entry.kind is not Kind.TASK and not everything):  # a group may name lm-eval's tasks
             continue
+        if entry.kind is Kind.TAG:
+            raise UserError(
+                f"'{name}' is a tag on several tasks: name those you mean ({', '.join(sorted(entry.tags))})"
+            )
         with impatient_hub() as no_hub:
             try:
                 config = load_yaml(entry.yaml_path) if entry.kind is Kind.TASK and entry.yaml_path else {}
@@ -222,7 +236,8 @@ def _source(tasks: list[Task]) -> DataSource:
     sources = []
     for task in tasks:
         path = str(task.get_config("dataset_path"))
-        sources.append(documents.describe(getattr(task.dataset, "source", f"hub:{path}"), path, task.eval_docs))
+        source = getattr(task.dataset, "source", None) or documents.find(path, None, None)
+        sources.append(documents.describe(source, path, task.eval_docs))
     if len(sources) == 1:
         return sources[0]
     names = sorted({source.source for source in sources})
