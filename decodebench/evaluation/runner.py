@@ -1,0 +1,234 @@
+"""Runs the cells of a grid on one model, and records them."""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import lm_eval.evaluator
+
+from decodebench.decoding import Batching, Generator, Method, Request, knobs_of
+from decodebench.errors import UserError
+from decodebench.evaluation.catalog import LoadedTask
+from decodebench.evaluation.environment import environment, fingerprint
+from decodebench.evaluation.grid import Cell
+from decodebench.evaluation.lm import ONLY_GENERATION, GenerationSettings, Recorder, TaskLM, quiet_lm_eval, sha256
+from decodebench.evaluation.progress import GridProgress
+from decodebench.models import LoadedModel
+from decodebench.records import RunStore, prepare_results
+
+WARM_UP_TOKENS = 4
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What holds for every cell of a grid.
+
+    Attributes:
+        results: folder of runs.
+        repeats: every cell is run so many times, in turn with the others.
+        fresh: run cells again that are recorded.
+        limit: documents per task; ``None`` for all.
+        batching: see :class:`decodebench.decoding.engine.Engine`.
+        settings: generation settings that override the tasks' own.
+    """
+
+    results: Path
+    repeats: int = 1
+    fresh: bool = False
+    limit: int | None = None
+    batching: Batching = "continuous"
+    settings: GenerationSettings = field(default_factory=GenerationSettings)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended: its folder and aggregates, or the error."""
+
+    cell: Cell
+    folder: Path | None
+    aggregates: dict[str, Any]
+    error: str | None = None
+
+
+def run_grid(
+    cells: Sequence[Cell], model: LoadedModel, tasks: dict[str, LoadedTask], options: RunOptions
+) -> list[Outcome]:
+    """Run what is not recorded yet, repeat by repeat, so that what is compared is interleaved in time.
+
+    A cell that fails is recorded as failed and does not stop the others.
+
+    Args:
+        cells: of the grid.
+        model: loaded once for all of them.
+        tasks: by the names that the cells use.
+
+    Raises:
+        UserError: before anything is run or written, for what cannot work (a method that lacks something on this
+            model, a results folder that cannot be used).
+    """
+    methods = {str(cell): _bound(cell, model, options.batching) for cell in cells}
+    prepared = {name: _Prepared(task, model, options) for name, task in tasks.items()}
+    prepare_results(options.results)
+    runs = [_CellRun(cell, methods[str(cell)], prepared[cell.task], model, options) for cell in cells]
+    requests = sum(len(run.prepared.requests) for run in runs) * options.repeats
+    with ExitStack() as stack, GridProgress(requests) as progress:
+        for repeat in range(options.repeats):
+            for run in runs:
+                if run.error is None:
+                    _guarded(run, repeat, stack, progress)
+        for run in runs:
+            run.finish()
+    return [run.outcome() for run in runs]
+
+
+def _guarded(run: "_CellRun", repeat: int, stack: ExitStack, progress: GridProgress) -> None:
+    """Run one repeat of one cell; whatever goes wrong ends this cell only."""
+    try:
+        run.repeat(repeat, stack, progress)
+    except Exception as error:
+        log.debug("cell %s", run.cell, exc_info=True)
+        run.fail(error)
+        progress.say(f"failed: {run.cell}: {run.error}")
+        progress.skip(len(run.prepared.requests))
+
+
+def _bound(cell: Cell, model: LoadedModel, batching: Batching) -> Method:
+    """The cell's method after it has looked at the model, so that its knobs hold what will be used."""
+    built = cell.build()
+    built.generator(model, cell.batch_size, batching)
+    return built
+
+
+class _Prepared:
+    """A task's requests, the same for every cell."""
+
+    def __init__(self, task: LoadedTask, model: LoadedModel, options: RunOptions) -> None:
+        self.task = task
+        self.lm = TaskLM(model, options.settings)
+        self.arguments: dict[str, Any] = {
+            "limit": options.limit,
+            "apply_chat_template": model.tokenizer.chat_template is not None,
+            "fewshot_as_multiturn": model.tokenizer.chat_template is not None,
+        }
+        instances = []
+        for each in task.tasks.values():
+            with quiet_lm_eval():
+                each.build_all_requests(**self.arguments, chat_template=self.lm.apply_chat_template)
+            instances += each.instances
+        if any(instance.request_type != "generate_until" for instance in instances):
+            raise ONLY_GENERATION
+        self.requests: list[Request] = self.lm.requests([i for i in instances for _ in range(i.repeats or 1)])
+        digest = hashlib.sha256("".join(sha256(repr(instance.args)) for instance in instances).encode())
+        self.info = {
+            "headline": task.headline,
+            "version": task.version,
+            "shots": task.shots,
+            "data": {"source": task.data.source, "sha256": task.data.sha256, "rows": task.data.rows},
+            "chat_template": self.arguments["apply_chat_template"],
+            "prompts_sha256": digest.hexdigest(),
+        }
+
+    def score(self, recorder: Recorder) -> dict[tuple[str, int], dict[str, float]]:
+        """Let lm-eval ask for all answers, filter and score them; by task and document, "metric,filter" to value."""
+        self.lm.recorder = recorder
+        with quiet_lm_eval():
+            results = lm_eval.evaluator.evaluate(
+                self.lm,
+                self.task.task_dict,
+                bootstrap_iters=0,
+                log_samples=True,
+                confirm_run_unsafe_code=True,  # asked of the user when the task was chosen
+                **self.arguments,
+            )
+        scores: dict[tuple[str, int], dict[str, float]] = {}
+        for name, samples in (results or {}).get("samples", {}).items():
+            for sample in samples:
+                values = scores.setdefault((name, sample["doc_id"]), {})
+                for metric in sample["metrics"]:
+                    if isinstance(sample[metric], int | float):
+                        values[f"{metric},{sample['filter']}"] = float(sample[metric])
+        return scores
+
+
+class _CellRun:
+    """One cell while its grid is running."""
+
+    def __init__(self, cell: Cell, bound: Method, prepared: _Prepared, model: LoadedModel, options: RunOptions) -> None:
+        self.cell, self.prepared, self.model, self.options = cell, prepared, model, options
+        self.config = _config(cell, bound, model, options)
+        self.store: RunStore | None = None
+        self.warm = False
+        self.error: str | None = None
+
+    def repeat(self, repeat: int, stack: ExitStack, progress: GridProgress) -> None:
+        if self.store is None:
+            self.store = stack.enter_context(RunStore.open_or_create(
+                self.options.results, self.config, self.prepared.info, environment(self.model.device),
+                fresh=self.options.fresh,
+            ))  # fmt: skip
+        if repeat < self.store.repeats:
+            progress.skip(len(self.prepared.requests))
+            return
+        progress.begin(f"{self.cell}, repeat {repeat + 1}" if self.options.repeats > 1 else str(self.cell))
+        progress.skip(len(self.store.samples(repeat)))
+        if self.store.timing(repeat) is None:
+            self._warm_up()
+        recorder = Recorder(self.store, repeat, self._generator(), self.model.device, progress.advance)
+        scores = self.prepared.score(recorder)
+        self.store.finish_repeat(repeat, self.store.timing(repeat) or {}, scores)
+
+    def _generator(self) -> Generator:
+        return self.cell.build().generator(self.model, self.cell.batch_size, self.options.batching)
+
+    def _warm_up(self) -> None:
+        """A few uncounted passes at every number of rows: the first pass of each shape compiles kernels."""
+        if not self.warm:
+            first = self.prepared.requests[: self.cell.batch_size]
+            short = [
+                replace(request, max_new_tokens=min(WARM_UP_TOKENS + i, request.max_new_tokens))
+                for i, request in enumerate(first)
+            ]
+            self._generator().generate(short)
+            self.warm = True
+
+    def finish(self) -> None:
+        if self.store and self.error is None and not self.store.is_complete(self.options.repeats):
+            self.store.finish()
+
+    def fail(self, error: Exception) -> None:
+        self.error = " ".join(str(error).split()) or type(error).__name__
+        if not isinstance(error, UserError):
+            self.error = f"{type(error).__name__}: {self.error}"
+        if self.store:
+            self.store.fail(self.error)
+
+    def outcome(self) -> Outcome:
+        folder = self.store.folder if self.store else None
+        return Outcome(self.cell, folder, self.store.run["aggregates"] if self.store else {}, self.error)
+
+
+def _config(cell: Cell, bound: Method, model: LoadedModel, options: RunOptions) -> dict[str, Any]:
+    """Everything that makes this run differ from another one."""
+    settings = options.settings
+    return {
+        "model": model.name,
+        "weights": fingerprint(model.model),
+        "task": cell.task,
+        "method": cell.method,
+        "knobs": {name: getattr(bound, name) for name in knobs_of(bound)},
+        "batch_size": cell.batch_size,
+        "batching": options.batching,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+        "limit": options.limit,
+        "max_new_tokens": settings.max_new_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "top_k": settings.top_k,
+        "seed": settings.seed,
+    }
