@@ -8,8 +8,8 @@ import contextlib
 import ctypes
 import os
 import resource
+import site
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 
 MEBIBYTE = 1 << 20
@@ -118,10 +118,10 @@ def _enter_user_namespace() -> None:
 
 def _visible() -> Iterator[str]:
     """What the code may see, read-only: the interpreter, the shared libraries it may need, harmless devices."""
-    prefix = os.path.realpath(sys.base_prefix)
-    folders = ["/usr", "/lib", "/lib32", "/lib64", "/bin", "/nix/store", "/gnu/store", prefix]
-    for folder in folders:
-        if os.path.exists(folder) and (folder == "/usr" or not folder.startswith("/usr/")):
+    shown: list[str] = []
+    for folder in ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/nix/store", "/gnu/store", sys.base_prefix):
+        if os.path.exists(folder) and not any(f"{folder}/".startswith(f"{parent}/") for parent in shown):
+            shown.append(folder)
             yield folder
     yield from ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
@@ -135,9 +135,11 @@ def _enter_empty_root(root: str, libraries: list[str]) -> None:
         _show(path, root + path)
     for path in libraries:
         _show(path, f"{root}/libraries/{os.path.basename(path)}")
-    for path in {sysconfig.get_path(kind, vars={"base": sys.base_prefix}) for kind in ("purelib", "platlib")}:
+    for path in site.getsitepackages():
         if os.path.isdir(root + path):  # other people's packages: some hold the answers
             _mount("tmpfs", root + path, "tmpfs", MS_NOSUID | MS_NODEV, "size=0,mode=755")
+    if not os.path.exists(root + os.__file__):
+        raise FileNotFoundError("the standard library lies somewhere else")
     os.mkdir(f"{root}/tmp")
     read_only = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0, 0, 0)
     arguments = (AT_FDCWD, os.fsencode(root), AT_RECURSIVE, read_only, ctypes.c_size_t(32))

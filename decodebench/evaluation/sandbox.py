@@ -122,7 +122,7 @@ def _run(trial: Trial, timeout: float, memory_mb: int) -> tuple[Outcome, dict[st
     try:
         process = subprocess.Popen(
             # -I -S -B: no environment, no site-packages, no bytecode written
-            [getattr(sys, "_base_executable", sys.executable), "-I", "-S", "-B", _script(), scratch],
+            [_python(), "-I", "-S", "-B", _script(), scratch],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -165,6 +165,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         except (ProcessLookupError, PermissionError):
             process.kill()
     process.communicate()
+
+
+def _python() -> str:
+    """The interpreter itself, not a virtual environment's link to it: no other path need lead there."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 def _script() -> str:
