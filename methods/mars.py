@@ -45,7 +45,6 @@ class MARS(Decoder):
     mask_token: str | None = knob(None, "the mask, as text or id; default: the checkpoint's or tokenizer's own")
 
     mask_id: int = field(init=False, default=-1, repr=False)
-    width: int = field(init=False, default=0, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,8 +66,9 @@ class MARS(Decoder):
 
     def bind(self, model: LoadedModel) -> None:
         self.mask_id = find_mask(model, self.mask_token)
-        self.width = self.block_size or model.card.get("block_size", 4)
-        self.max_draft = self.width - 1
+        self.mask_token = str(model.tokenizer.convert_ids_to_tokens(self.mask_id))
+        self.block_size = self.block_size or int(model.card.get("block_size", 4))
+        self.max_draft = self.block_size - 1
         if "block_size" not in model.card:
             _warn_untrained(model.name)
 
@@ -76,10 +76,10 @@ class MARS(Decoder):
         if self.cache == "block":
             if self._extends(batch):
                 return None
-            return Draft(batch.repeat(self.mask_id, self.width - 1), width=self.cache_block)
+            return Draft(batch.repeat(self.mask_id, self.max_draft), width=self.cache_block)
         if self._one_by_one(batch):
             return None
-        return Draft(batch.repeat(self.mask_id, self.width - 1))
+        return Draft(batch.repeat(self.mask_id, self.max_draft))
 
     def accept(self, batch: Batch, draft: Draft | None, out: PassOutput) -> Commit:
         if draft is None:
