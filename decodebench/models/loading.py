@@ -126,9 +126,9 @@ def _locate(name: str) -> str:
         if not (Path(name) / "config.json").is_file():
             raise UserError(f"model folder '{name}' has no config.json: it holds neither a checkpoint nor an adapter")
         return name
+    if name.startswith((".", "~", "/")) or name.count("/") > 1:
+        raise UserError(f"model folder '{name}' does not exist")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        if "/" in name or name.startswith((".", "~")):
-            raise UserError(f"model folder '{name}' does not exist")
         raise unknown("model", name, [embedded.EMBEDDED, "ORG/NAME (a hub id)", "./FOLDER"])
     return name
 

@@ -1,0 +1,5 @@
+"""`python -m decodebench`."""
+
+from decodebench.cli import main
+
+main()

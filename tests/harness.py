@@ -1,0 +1,59 @@
+"""A whole evaluation in miniature: a saved tiny model, a dozen questions in GSM8K's columns, and the runner."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tiny
+
+from decodebench.evaluation.catalog import LoadedTask, load_task
+from decodebench.evaluation.grid import expand_grid
+from decodebench.evaluation.lm import GenerationSettings
+from decodebench.evaluation.runner import Outcome, RunOptions, run_grid
+from decodebench.models import LoadedModel
+from decodebench.records import read_samples
+
+TIMES = {"pass_seconds", "ttft", "latency", "session", "elapsed"}
+SHORT = GenerationSettings(max_new_tokens=24)
+
+
+def write_questions(folder: Path, count: int = 12) -> Path:
+    """A data folder with a GSM8K test split of ``count`` questions of different lengths."""
+    (folder / "gsm8k").mkdir(parents=True)
+    rows = [
+        {"question": f"Ann has {i} apples" + " and buys 4 more" * (i % 5) + "?", "answer": f"{i} #### {i}"}
+        for i in range(count)
+    ]
+    for split in ("train", "test"):
+        path = folder / "gsm8k" / f"{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def save_tiny(folder: Path, **config: Any) -> Path:
+    """A tiny model as an ordinary checkpoint folder."""
+    model = tiny.tiny("llama", **config)
+    model.model.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def run(
+    results: Path,
+    data: Path,
+    model: LoadedModel,
+    *,
+    methods: str = "ar",
+    batch_sizes: tuple[int, ...] = (4,),
+    knobs: dict[str, list[str]] | None = None,
+    **options: Any,
+) -> list[Outcome]:
+    """Run a grid on the questions, 24 new tokens each unless told otherwise."""
+    tasks: dict[str, LoadedTask] = {"gsm8k": load_task("gsm8k", data_dir=data)}
+    cells = expand_grid(methods.split(","), list(tasks), batch_sizes, knobs or {})
+    return run_grid(cells, model, tasks, RunOptions(results=results, **({"settings": SHORT} | options)))
+
+
+def timeless(folder: Path) -> list[dict[str, Any]]:
+    """The samples of a run without what differs from one run to the next."""
+    return [{k: v for k, v in sample.items() if k not in TIMES} for sample in read_samples(folder)]
