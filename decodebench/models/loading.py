@@ -1,7 +1,9 @@
 """From a name to a model that is ready to decode."""
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import torch
 
 from decodebench.decoding.forward import check_supported
-from decodebench.errors import UserError, unknown
-from decodebench.models import embedded
+from decodebench.errors import UserError, first_line, unknown
+from decodebench.models import adapters, embedded
+from decodebench.models.devices import fast_dtype, requested_dtype, resolve_device
+from decodebench.models.hub import impatient_hub
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CARD = "card.json"
 
 
@@ -43,13 +46,10 @@ class LoadedModel:
         return self.model.dtype
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token given by its text or by its number; ``None`` where the vocabulary has no such token."""
-        vocabulary = self.tokenizer.get_vocab()
-        if token in vocabulary:
-            return vocabulary[token]
-        if token.isdecimal() and int(token) < self.model.get_output_embeddings().weight.shape[0]:
-            return int(token)
-        return None
+        """The id of a token given by its text or by its number; ``None`` where the model has no such token."""
+        known = self.model.get_input_embeddings().weight.shape[0]
+        found = self.tokenizer.get_vocab().get(token, int(token) if token.isdecimal() else None)
+        return found if found is not None and found < known else None
 
 
 def load_model(name: str, dtype: str = "auto", device: str = "auto", adapter: str | None = None) -> LoadedModel:
@@ -59,7 +59,7 @@ def load_model(name: str, dtype: str = "auto", device: str = "auto", adapter: st
         name: a built-in name, a local folder (a checkpoint or a PEFT adapter), or a hub id. Folders in the published
             MARS format (``model_type: a2d-qwen2``) are read as the plain architecture they hold. Code that comes with
             a checkpoint is never run.
-        dtype: ``auto`` (the checkpoint's own; float32 where a CPU has no fast bfloat16), ``float32``, ``bfloat16`` or
+        dtype: ``auto`` (the checkpoint's own, unless the device is slow in it), ``float32``, ``bfloat16`` or
             ``float16``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:n`` or ``mps``.
         adapter: a PEFT adapter to merge into the model: a local folder or a hub id.
@@ -67,55 +67,33 @@ def load_model(name: str, dtype: str = "auto", device: str = "auto", adapter: st
     Raises:
         UserError: for what is not there, does not fit together, or cannot be decoded; the message says which.
     """
-    place = resolve_device(device)
-    if adapter is None and (Path(name) / "adapter_config.json").is_file():
-        name, adapter = _base_of(Path(name)), name
-    source = _locate(name)
-    model, tokenizer = _load_checkpoint(source, name)
-    card = dict(embedded.CARD) if name == embedded.EMBEDDED else _read_card(source)
-    kind = _resolve_dtype(dtype, model.dtype, place)
-    if adapter is not None:
-        model = _merge_adapter(model, adapter, name)
-        card |= _read_card(adapter)
+    place, asked = resolve_device(device), requested_dtype(dtype)
+    if adapter is None and (Path(name) / adapters.CONFIG).is_file():
+        name, adapter = adapters.base_of(Path(name)), name
+        try:
+            source = _locate(name)
+        except UserError as error:
+            raise UserError(
+                f"{error}; adapter '{adapter}' was made for it: use --model BASE --adapter ADAPTER"
+            ) from error
+    else:
+        source = _locate(name)
+    with contextlib.ExitStack() as stack:
+        hub = next(
+            (repository for repository in (source, adapter) if repository and not Path(repository).exists()), None
+        )
+        refusal = stack.enter_context(impatient_hub(hub)) if hub else None
+        model, tokenizer, card = _load_checkpoint(source, name, asked, refusal)
+        own = model.dtype
+        if adapter is not None:
+            model = adapters.merge_adapter(model, adapter, name)
+            card |= _read_card(adapter)
     check_supported(model)
-    model = model.to(device=place, dtype=kind).eval().requires_grad_(False)
+    kind = asked or fast_dtype(own, place)
+    if model.dtype != kind:
+        adapters.cast_parameters(model, kind)
+    model = model.to(place).eval().requires_grad_(False)
     return LoadedModel(adapter or name, model, tokenizer, _stop_tokens(model, tokenizer), card)
-
-
-def resolve_device(device: str) -> torch.device:
-    """The device a user means.
-
-    Raises:
-        UserError: when there is no such device here.
-    """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
-        raise UserError(f"--device {device}: choose auto, cpu, cuda, cuda:N or mps")
-    place = torch.device(device)
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise UserError(f"--device {device}: torch {torch.__version__} sees {count} CUDA devices here")
-    if place.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError(f"--device {device}: torch {torch.__version__} has no Metal device here")
-    return place
-
-
-def _resolve_dtype(dtype: str, own: torch.dtype, device: torch.device) -> torch.dtype:
-    if dtype != "auto":
-        if dtype not in DTYPES:
-            raise unknown("dtype", dtype, ["auto", *DTYPES])
-        return DTYPES[dtype]
-    if own in (torch.bfloat16, torch.float16) and device.type == "cpu" and not _fast_bfloat16():
-        return torch.float32
-    return own
-
-
-def _fast_bfloat16() -> bool:
-    try:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    except (AttributeError, RuntimeError):
-        return False
 
 
 def _locate(name: str) -> str:
@@ -133,27 +111,63 @@ def _locate(name: str) -> str:
     return name
 
 
-def _load_checkpoint(source: str, name: str) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model, without its weights; names and errors are those of `load_model`."""
+    if (Path(name) / adapters.CONFIG).is_file():
+        name = adapters.base_of(Path(name))
+    source = _locate(name)
+    with contextlib.nullcontext() if Path(source).exists() else impatient_hub(source) as refusal:
+        with _loading(source, name, refusal):
+            _, tokenizer, _ = _config_and_tokenizer(source, name)
+            return tokenizer
+
+
+def _load_checkpoint(
+    source: str, name: str, dtype: torch.dtype | None, refusal: str | None
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Model, tokenizer and card; `refusal` says why the hub cannot be reached, if it cannot."""
+    from transformers import AutoModelForCausalLM
+
+    with _loading(source, name, refusal):
+        config, tokenizer, raw = _config_and_tokenizer(source, name)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=dtype or "auto", trust_remote_code=False
+        )
+    card = dict(embedded.CARD) if name == embedded.EMBEDDED else _published_card(raw, name) | _read_card(source)
+    return model, tokenizer, card
+
+
+def _config_and_tokenizer(source: str, name: str) -> tuple[Any, Any, dict[str, Any]]:
+    """The configuration as it is used, the tokenizer, and the configuration as it is written."""
+    from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
+
+    raw, _ = PretrainedConfig.get_config_dict(source)
+    if "model_type" not in raw:
+        raise OSError("its config.json names no model_type" if raw else "it has no config.json")
+    config = AutoConfig.for_model(**_plain(raw))
+    # an encoder-decoder has no causal class to load; say so here rather than in transformers' words
+    if config.is_encoder_decoder:
+        raise UserError(f"{name} is an encoder-decoder model: decodebench decodes causal (decoder-only) models")
+    return config, AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False), raw
+
+
+@contextlib.contextmanager
+def _loading(source: str, name: str, refusal: str | None) -> Iterator[None]:
+    """Without transformers' remarks and bars, and with its errors in one line."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        raw, _ = PretrainedConfig.get_config_dict(source)
-        if not raw:
-            raise OSError("it has no config.json")
-        config = AutoConfig.for_model(**_plain(raw))
-        # an encoder-decoder has no causal class to load; say so here rather than in transformers' words
-        if config.is_encoder_decoder:
-            raise UserError(f"{name} is an encoder-decoder model: decodebench decodes causal (decoder-only) models")
-        tokenizer = AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype="auto", trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        where = "no such folder here, and from the hub: " if not Path(source).is_dir() else ""
-        raise UserError(f"model '{name}' cannot be loaded: {where}{first}") from error
-    return model, tokenizer
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # transformers and the hub client raise whatever their libraries do
+        reason = first_line(error)
+        if not Path(source).is_dir():
+            hub = f"the hub is out of reach ({refusal})" if refusal else f"from the hub: {reason}"
+            reason = f"no such folder here, and {hub}"
+        raise UserError(f"model '{name}' cannot be loaded: {reason}") from error
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:
@@ -161,11 +175,17 @@ def _plain(config: dict[str, Any]) -> dict[str, Any]:
 
     Such a checkpoint names its own classes (``auto_map``), which only change the attention mask for training.
     """
-    kind = config.get("model_type", "")
+    kind = config["model_type"]
     if not kind.startswith("a2d-"):
         return {k: v for k, v in config.items() if k != "auto_map"}
     dropped = {"auto_map", "is_causal", "architectures"}
     return {k: v for k, v in config.items() if k not in dropped} | {"model_type": kind.removeprefix("a2d-")}
+
+
+def _published_card(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """What the name of a published MARS checkpoint says (``…-blk8``): it has no card."""
+    size = re.search(r"(?<!BD3LM)-blk(\d+)", name)
+    return {"block_size": int(size[1])} if size and config["model_type"].startswith("a2d-") else {}
 
 
 def _stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -182,37 +202,13 @@ def _read_card(source: str) -> dict[str, Any]:
 
     try:
         path = cached_file(source, CARD, _raise_exceptions_for_missing_entries=False)
-        return json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+        card = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except OSError:
         return {}
     except ValueError as error:
         raise UserError(f"{CARD} of '{source}' is not valid JSON: {error}") from error
-
-
-def _base_of(adapter: Path) -> str:
-    try:
-        base = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except ValueError as error:
-        raise UserError(f"adapter_config.json of '{adapter}' is not valid JSON: {error}") from error
-    if not base:
-        raise UserError(f"adapter '{adapter}' does not name its base model: use --model BASE --adapter {adapter}")
-    return base
-
-
-def _merge_adapter(model: Any, adapter: str, base: str) -> Any:
-    from peft import PeftModel
-
-    try:
-        # in float32: in bfloat16 a small update would be rounded away
-        return PeftModel.from_pretrained(model.to(torch.float32), adapter).merge_and_unload()
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise UserError(
-            f"adapter '{adapter}' does not fit model '{base}': it was made for another model ({_first_line(error)})"
-        ) from error
-    except OSError as error:
-        raise UserError(f"adapter '{adapter}' cannot be loaded: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not isinstance(card, dict):
+        raise UserError(f"{CARD} of '{source}' is not a JSON object")
+    if not isinstance(card.get("block_size", 2), int) or card.get("block_size", 2) < 2:
+        raise UserError(f"{CARD} of '{source}': block_size must be a whole number from 2 on")
+    return card

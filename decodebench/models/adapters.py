@@ -1,0 +1,70 @@
+"""PEFT adapters, merged into the model they were made for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decodebench.errors import UserError, first_line
+
+CONFIG = "adapter_config.json"
+
+
+def base_of(adapter: Path) -> str:
+    """The name of the model that an adapter's folder says it was made for.
+
+    Raises:
+        UserError: when it says nothing, or cannot be read.
+    """
+    try:
+        base = json.loads((adapter / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{CONFIG} of '{adapter}' is not a JSON object: {first_line(error)}") from error
+    if not base:
+        raise UserError(f"adapter '{adapter}' does not name its base model: use --model BASE --adapter {adapter}")
+    return base
+
+
+def merge_adapter(model: Any, adapter: str, base: str) -> Any:
+    """The model with an adapter's update added to its weights, in float32: bfloat16 would round small updates away.
+
+    Args:
+        model: a ``PreTrainedModel``; it is changed.
+        adapter: a local folder or a hub id.
+        base: the model's name, for messages.
+
+    Raises:
+        UserError: when the adapter is not there or was made for another model.
+    """
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict, load_peft_weights
+
+    try:
+        PeftConfig.from_pretrained(adapter)
+        weights = load_peft_weights(adapter, device="cpu")
+    except Exception as error:  # peft and the hub client raise whatever their libraries do
+        raise UserError(f"adapter '{adapter}' cannot be loaded: {first_line(error)}") from error
+    try:
+        merged = PeftModel.from_pretrained(cast_parameters(model, torch.float32), adapter)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise _misfit(adapter, base, first_line(error)) from error
+    # peft only warns of layers that one has and the other has not
+    differing = {name for name in weights.keys() ^ get_peft_model_state_dict(merged).keys() if "lora_" in name}
+    if differing:
+        raise _misfit(adapter, base, f"the two differ in {min(differing)}")
+    return merged.merge_and_unload()
+
+
+def cast_parameters(model: Any, dtype: torch.dtype) -> Any:
+    """Convert a model's parameters, and only them.
+
+    ``model.to(dtype)`` converts the buffers, too, and rotary frequencies that are rounded to bfloat16 put tokens a few
+    hundred positions away in the wrong place.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
+
+
+def _misfit(adapter: str, base: str, why: str) -> UserError:
+    return UserError(f"adapter '{adapter}' does not fit model '{base}': it was made for another model ({why})")
