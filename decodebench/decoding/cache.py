@@ -37,6 +37,9 @@ class Window:
 class RaggedLayer(CacheLayerMixin):
     """Keys and values of one layer, ``[rows, kv_heads, capacity, head_dim]``."""
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, owner: "RaggedCache") -> None:
         super().__init__()
         self.owner = owner
@@ -82,6 +85,7 @@ class RaggedCache(Cache):
     """
 
     window: Window
+    layers: list[RaggedLayer]  # type: ignore[assignment]
 
     def __init__(self, layers: int, rows: int, capacity: int) -> None:
         self.rows, self.capacity = rows, capacity
@@ -130,6 +134,11 @@ def window_attention(
         if kwargs.get(unsupported) is not None:
             raise UserError(f"{type(module).__name__} needs attention with {unsupported}, which is not supported")
     rows, heads, width, size = query.shape
+    if attention_mask is not None and attention_mask.shape[2] * key.shape[1] != heads * width:
+        raise UserError(
+            f"{type(module).__name__} has {key.shape[1]} key-value heads, which is not what its configuration says: "
+            "such models are not supported"
+        )
     folded = query.reshape(rows, key.shape[1], -1, size)
     out = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
     return out.reshape(rows, heads, width, -1).transpose(1, 2), None

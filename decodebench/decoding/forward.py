@@ -33,7 +33,7 @@ class WindowModel:
         check_supported(model)
         self.model = model
         self.config = model.config.get_text_config()
-        self.context = int(getattr(self.config, "max_position_embeddings", None) or 2**31)
+        self.context = context_length(self.config)
         heads = self.config.num_attention_heads
         self.group = heads // (getattr(self.config, "num_key_value_heads", None) or heads)
         self.vocabulary = model.get_output_embeddings().weight.shape[0]
@@ -46,22 +46,25 @@ class WindowModel:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """While inside, the model uses our attention and unembeds selected slots only; then it is as it was."""
+        """While inside, the model uses our attention and unembeds selected slots only; then it is as it was.
+
+        The model itself is switched, so one model serves one thread at a time.
+        """
         before = self.model.config._attn_implementation
-        self.model.set_attn_implementation(ATTENTION)
         hook = self.model.get_output_embeddings().register_forward_pre_hook(self._select_slots)
         try:
+            self.model.set_attn_implementation(ATTENTION)
             with torch.inference_mode():
                 yield
         finally:
-            hook.remove()
             self.model.set_attn_implementation(before)
+            hook.remove()
 
     def _select_slots(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Before the unembedding and not after: at 49k to 152k words it costs more than any layer. In a hook and not
         # around the base model: what a model does to its logits afterwards (scaling, capping) stays the model's.
         hidden, *rest = inputs
-        if self._select is None:
+        if self._select is None:  # somebody else's pass through the same model
             return inputs
         rows = torch.arange(hidden.shape[0], device=hidden.device)[:, None]
         return (hidden[rows, self._select], *rest)
@@ -102,15 +105,22 @@ class WindowModel:
                 visible[row, query[..., None], key[:, None, :]] = rule.expand(tokens.shape[0], -1, -1)
             mask = self._fold(visible)
         row_index = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
+        if positions is None:
+            positions = slots
+        if cache.capacity > self.context:  # padding and masks may lie beyond the positions that the model knows
+            positions = positions.clamp(max=self.context - 1)
         cache.window = Window(rows, (row_index, slots), read)
         self._select = select
-        out = self.model(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=slots if positions is None else positions,
-            past_key_values=cache,
-            use_cache=True,
-        )
+        try:
+            out = self.model(
+                input_ids=tokens,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            )
+        finally:
+            self._select = None
         return out.logits
 
     def _fold(self, visible: Tensor) -> Tensor:
@@ -130,6 +140,17 @@ def window_width(pending: np.ndarray, draft: int) -> int:
     return round_up(width, WIDTH_STEP) if width > WIDE else width
 
 
+def context_length(config: Any) -> int:
+    """Positions that a model can use, from its text configuration."""
+    length = int(getattr(config, "max_position_embeddings", None) or 2**31)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond this, it turns every position by other angles: one long row would change its neighbours, and the keys
+        # already cached would be wrong.
+        length = min(length, int(rope.get("original_max_position_embeddings") or length))
+    return length
+
+
 def check_supported(model: Any) -> None:
     """Raise a UserError that says why, unless every layer has full causal attention with a key-value cache."""
     config = model.config
@@ -147,5 +168,7 @@ def check_supported(model: Any) -> None:
     if kinds != {"full_attention"}:
         other = ", ".join(sorted(kinds - {"full_attention"}))
         raise UserError(f"{name} has layers of type {other}: take a model with full attention in every layer")
+    if any(getattr(module, "is_causal", True) is False for module in model.modules()):
+        raise UserError(f"{name} attends in both directions: decodebench decodes causal (decoder-only) models")
     if not getattr(model, "_supports_attention_backend", False) or model.get_output_embeddings() is None:
         raise UserError(f"{name} does not support custom attention functions in transformers: take another model")
