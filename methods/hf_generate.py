@@ -1,5 +1,7 @@
 """transformers' own ``generate``: in the tool so that anyone can see that the baseline is honest."""
 
+import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,14 +12,15 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
 from decodebench.decoding import Batching, Finish, Generation, Generator, Method, Progress, Request, Statistics
-from decodebench.decoding.stopping import cut
+from decodebench.decoding.forward import context_length
+from decodebench.decoding.stopping import StopStrings, cut
 from decodebench.errors import UserError
 from decodebench.models import LoadedModel
 
 
 @dataclass
 class HFGenerate(Method):
-    """transformers' generate: static batches, left padding, its own cache and stop rules."""
+    """transformers' generate: static batches, left padding, its own cache and loop."""
 
     lossless = True
 
@@ -38,6 +41,28 @@ class _Clock(StoppingCriteria):
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
+class _StopStrings(StoppingCriteria):
+    """The engine's rule for stop strings; transformers' own would also count the end of the prompt as answer.
+
+    Args:
+        finder: for the strings of these requests.
+        strings: what ends a row.
+        prompt: tokens of the padded prompts.
+    """
+
+    def __init__(self, finder: StopStrings, strings: Sequence[str], prompt: int) -> None:
+        self.finder, self.strings, self.prompt = finder, strings, prompt
+        self.ends: dict[int, int] = {}  # rows that met a stop string, and how many tokens they had then
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        suspects = self.finder.flag(input_ids[:, -1])
+        for row in [] if suspects is None else suspects.nonzero()[:, 0].tolist():
+            *before, new = input_ids[row, self.prompt :].tolist()
+            if row not in self.ends and self.finder.find(before, [new], self.strings):
+                self.ends[row] = len(before) + 1
+        return torch.tensor([row in self.ends for row in range(input_ids.shape[0])], device=input_ids.device)
+
+
 class _Generate(Generator):
     """Gives consecutive requests with equal settings to ``generate``, ``batch_size`` at a time.
 
@@ -47,7 +72,7 @@ class _Generate(Generator):
 
     def __init__(self, model: LoadedModel, batch_size: int) -> None:
         self.model, self.batch_size = model, batch_size
-        self.context = getattr(model.model.config.get_text_config(), "max_position_embeddings", None) or math.inf
+        self.context = context_length(model.model.config.get_text_config())
         self.statistics = Statistics()
 
     def generate(
@@ -84,47 +109,50 @@ class _Generate(Generator):
 
     def _call(self, requests: list[Request]) -> list[Generation]:
         first, tokenizer, stop_tokens = requests[0], self.model.tokenizer, self.model.stop_tokens
-        pad = min(stop_tokens) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        pad = min(stop_tokens, default=0) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         longest = max(len(request.prompt) for request in requests)
         ids = torch.tensor([[pad] * (longest - len(r.prompt)) + list(r.prompt) for r in requests])
         mask = torch.tensor([[0] * (longest - len(r.prompt)) + [1] * len(r.prompt) for r in requests])
         if not first.sampling.greedy:
             torch.manual_seed(first.sampling.seed)
-        limit = int(min(first.max_new_tokens, self.context - longest))
+        limit = min(first.max_new_tokens, self.context - longest)
+        config = _config(first, limit, sorted(stop_tokens), pad)
+        vocabulary = self.model.model.get_output_embeddings().weight.shape[0]
+        finder = StopStrings(tokenizer, first.stop, vocabulary, self.model.device)
+        stop = _StopStrings(finder, first.stop, longest)
         clock = _Clock()
-        with torch.inference_mode():
+        with torch.inference_mode(), _own_defaults_off(self.model.model, config):
             out = self.model.model.generate(
                 ids.to(self.model.device),
                 attention_mask=mask.to(self.model.device),
-                generation_config=_config(first, limit, sorted(stop_tokens), pad),
-                stopping_criteria=StoppingCriteriaList([clock]),
-                tokenizer=tokenizer if first.stop else None,
+                generation_config=config,
+                stopping_criteria=StoppingCriteriaList([stop, clock]),
             )[:, longest:].tolist()
         self._count(clock.ticks)
-        return [self._generation(r, tokens, limit, clock.ticks) for r, tokens in zip(requests, out, strict=True)]
+        return [
+            self._generation(request, *self._end(tokens, stop.ends.get(row), limit), clock.ticks)
+            for row, (request, tokens) in enumerate(zip(requests, out, strict=True))
+        ]
 
     def _count(self, ticks: list[float]) -> None:
         self.statistics.passes += len(ticks) - 1
         self.statistics.prefill_seconds += ticks[1] - ticks[0]
         self.statistics.decode_seconds += ticks[-1] - ticks[1]
 
-    def _generation(self, request: Request, padded: list[int], limit: int, ticks: list[float]) -> Generation:
-        tokens, finish = self._end(padded, request, limit)
-        seconds = [after - before for before, after in zip(ticks, ticks[1 : len(tokens) + 1], strict=False)]
+    def _generation(self, request: Request, tokens: list[int], finish: Finish, ticks: list[float]) -> Generation:
+        seconds = [after - before for before, after in itertools.pairwise(ticks[: len(tokens) + 1])]
         text = cut(self.model.tokenizer, tokens, request.stop, self.model.stop_tokens)
         return Generation(
             text, tokens, finish, [1] * len(tokens), seconds, ttft=ticks[1] - ticks[0], latency=ticks[-1] - ticks[0]
         )
 
-    def _end(self, padded: list[int], request: Request, limit: int) -> tuple[list[int], Finish]:
-        """A row's own tokens: ``generate`` pads rows that ended before the last one."""
-        for i, token in enumerate(padded):
-            if token in self.model.stop_tokens:
-                return padded[: i + 1], "stop_token"
-        for i in range(1, len(padded) + 1) if request.stop else ():
-            text = self.model.tokenizer.decode(padded[:i], skip_special_tokens=False)
-            if any(string in text for string in request.stop):
-                return padded[:i], "stop_string"
+    def _end(self, padded: list[int], string_end: int | None, limit: int) -> tuple[list[int], Finish]:
+        """A row's own tokens, and why they end: ``generate`` pads rows that ended before the last one."""
+        token_end = next((n for n, token in enumerate(padded, 1) if token in self.model.stop_tokens), None)
+        if string_end is not None and (token_end is None or string_end < token_end):
+            return padded[:string_end], "stop_string"
+        if token_end is not None:
+            return padded[:token_end], "stop_token"
         return padded[:limit], "length"
 
 
@@ -137,6 +165,16 @@ def _alike(a: Request, b: Request) -> bool:
     return settings(a) == settings(b)
 
 
+@contextlib.contextmanager
+def _own_defaults_off(model: Any, config: GenerationConfig) -> Iterator[None]:
+    """While inside, ``generate`` adds nothing of the checkpoint's own, such as a repetition penalty."""
+    before, model.generation_config = model.generation_config, config
+    try:
+        yield
+    finally:
+        model.generation_config = before
+
+
 def _config(request: Request, limit: int, stop_tokens: list[int], pad: int) -> GenerationConfig:
     sampling = request.sampling
     sampled: dict[str, Any] = {}
@@ -145,8 +183,7 @@ def _config(request: Request, limit: int, stop_tokens: list[int], pad: int) -> G
     return GenerationConfig(
         max_new_tokens=limit,
         do_sample=not sampling.greedy,
-        eos_token_id=stop_tokens,
+        eos_token_id=stop_tokens or None,
         pad_token_id=pad,
-        stop_strings=list(request.stop) or None,
         **sampled,
     )
