@@ -1,6 +1,16 @@
 """Decoding: one engine for all methods, and the interfaces they implement."""
 
-from decodebench.decoding.decoder import Batch, Batching, Commit, Decoder, Draft, Generator, Method, PassOutput, Statistics
+from decodebench.decoding.decoder import (
+    Batch,
+    Batching,
+    Commit,
+    Decoder,
+    Draft,
+    Generator,
+    Method,
+    PassOutput,
+    Statistics,
+)
 from decodebench.decoding.knobs import Knob, knob, knobs_of
 from decodebench.decoding.request import GREEDY, Finish, Generation, Progress, Request, Sampling
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -135,6 +135,12 @@ class Commit:
     cache_pending: bool = True
 
 
+class Chooser(Protocol):
+    """:func:`decodebench.decoding.sampling.choose` for the rows of a batch."""
+
+    def __call__(self, logits: Tensor, metric: str | None = None) -> "Choice": ...
+
+
 @dataclass
 class Batch:
     """The rows of one pass, as a method sees them. Tensors are views: methods read them and never write.
@@ -157,7 +163,7 @@ class Batch:
     host_total: np.ndarray
     host_cached: np.ndarray
     host_tau: np.ndarray
-    choose: "Callable[[Tensor, str | None], Choice]"
+    choose: "Chooser"
 
     @property
     def rows(self) -> int:
@@ -185,10 +191,10 @@ class Decoder(Method):
         """The confidence threshold of requests that bring none of their own; unused by methods that have none."""
         return 1.0
 
-    def bind(self, model: "LoadedModel") -> None:  # noqa: B027  (optional)
+    def bind(self, model: "LoadedModel") -> None:
         """Look up what the method needs of the model (a mask token, heads, …) and set ``max_draft``."""
 
-    def check_request(self, request: Request) -> None:  # noqa: B027  (optional)
+    def check_request(self, request: Request) -> None:
         """Raise a UserError for a request that the method cannot serve (a τ outside its range, say)."""
 
     @abstractmethod

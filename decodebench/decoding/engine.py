@@ -53,12 +53,9 @@ class Engine(Generator):
         """See :meth:`Generator.generate`.
 
         Raises:
-            ValueError: for an empty prompt or ``max_new_tokens`` below 1.
             UserError: for a request that the method cannot serve.
         """
         for request in requests:
-            if not len(request.prompt) or request.max_new_tokens < 1:
-                raise ValueError("a request needs a prompt of at least one token and max_new_tokens of at least 1")
             self.decoder.check_request(request)
         with self.model.ready():
             return _Run(self, requests, on_commit, on_finish).all()
@@ -97,10 +94,8 @@ class _Run:
         # one position more than any row can fill: padding beyond a row's end is written there
         capacity = round_up(longest + self.decoder.max_draft + 1, 64)
         size = min(engine.batch_size, max(len(requests), 1))
-        self.rows = Rows(
-            size, capacity, max((r.max_new_tokens for r in requests), default=1),
-            self.model.new_cache(size, capacity), device,
-        )  # fmt: skip
+        answer = max((self._limit(r) - len(r.prompt) for r in requests), default=1)
+        self.rows = Rows(size, capacity, max(answer, 1), self.model.new_cache(size, capacity), device)
 
     def all(self) -> list[Generation]:
         while self.queue or len(self.rows):
@@ -119,7 +114,8 @@ class _Run:
     def _admit(self) -> None:
         """Fill the free rows and read their prompts, a few hundred tokens at a time; some may end at once."""
         while self.queue and len(self.rows) < self.engine.batch_size:
-            new, limits = [], []
+            new: list[Progress] = []
+            limits: list[int] = []
             while self.queue and len(self.rows) + len(new) < self.engine.batch_size:
                 request = self.queue[0][1]
                 limit = self._limit(request)

@@ -10,6 +10,8 @@ from typing import Any
 
 from decodebench.errors import UserError, unknown
 
+KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -43,11 +45,14 @@ class Knob:
         if self.choices and value not in self.choices:
             raise unknown(f"value of {self.flag}", str(value), self.choices)
         if self.type in (int, float):
-            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-                raise UserError(f"{self.flag} {value}: must be a number")
-            low, high = self.low, self.high
-            if (low is not None and value < low) or (high is not None and value > high):
-                bounds = f"between {low:g} and {high:g}" if high is not None else f"at least {low:g}"
+            allowed = int if self.type is int else int | float
+            if isinstance(value, bool) or not isinstance(value, allowed) or math.isnan(value):
+                raise UserError(f"{self.flag} {value}: must be {KINDS[self.type]}")
+            low = -math.inf if self.low is None else self.low
+            high = math.inf if self.high is None else self.high
+            if not low <= value <= high:
+                both = f"between {low:g} and {high:g}"
+                bounds = f"at least {low:g}" if math.isinf(high) else f"at most {high:g}" if math.isinf(low) else both
                 raise UserError(f"{self.flag} {value}: must be {bounds}")
 
     def parse(self, text: str) -> Any:
@@ -58,13 +63,9 @@ class Knob:
         """
         value: Any
         try:
-            if self.type is bool:
-                value = {"true": True, "false": False}[text.lower()]
-            else:
-                value = self.type(text)
+            value = {"true": True, "false": False}[text.lower()] if self.type is bool else self.type(text)
         except (ValueError, KeyError):
-            kind = {int: "a whole number", float: "a number", bool: "true or false"}[self.type]
-            raise UserError(f"{self.flag} {text}: must be {kind}") from None
+            raise UserError(f"{self.flag} {text}: must be {KINDS[self.type]}") from None
         self.check(value)
         return value
 
@@ -90,7 +91,10 @@ def knobs_of(method: Any) -> dict[str, Knob]:
     for field in dataclasses.fields(cls):
         if "knob" in field.metadata:
             hint = hints[field.name]
-            if isinstance(hint, types.UnionType):  # "int | None": the default is looked up in the model
+            if typing.get_origin(hint) in (
+                types.UnionType,
+                typing.Union,
+            ):  # "int | None": the default is looked up in the model
                 hint = next(t for t in typing.get_args(hint) if t is not type(None))
             found[field.name] = Knob(field.name, hint, field.default, **field.metadata["knob"])
     return found

@@ -3,7 +3,7 @@
 from importlib.metadata import EntryPoint, entry_points
 
 from decodebench.decoding.decoder import Method
-from decodebench.errors import UserError, unknown
+from decodebench.errors import UserError, first_line, unknown
 
 GROUP = "decodebench.methods"
 
@@ -17,7 +17,7 @@ def method(name: str) -> type[Method]:
     """The class of a method.
 
     Raises:
-        UserError: when there is no method of that name, or the package that brings it cannot be imported.
+        UserError: when there is no method of that name, or what its package brings is none.
     """
     entries = _entries()
     if name not in entries:
@@ -25,8 +25,8 @@ def method(name: str) -> type[Method]:
     entry = entries[name]
     try:
         found = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"method '{name}' ({entry.value}) cannot be loaded: {error}") from error
+    except Exception as error:  # a stranger's module can fail in any way
+        raise UserError(f"method '{name}' ({entry.value}) cannot be loaded: {first_line(error)}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise UserError(f"method '{name}' ({entry.value}) is not a subclass of decodebench.decoding.Method")
     return found

@@ -50,6 +50,9 @@ class Request:
         sampling: how tokens are chosen.
         tau: this request's own confidence threshold, for methods that have one; ``None`` takes the method's. Read
             before every pass: assign another value, or give a callable, to change it while the request is running.
+
+    Raises:
+        ValueError: for an empty prompt, no room for an answer, or an empty stop string.
     """
 
     prompt: Sequence[int]
@@ -57,6 +60,14 @@ class Request:
     stop: Sequence[str] = ()
     sampling: Sampling = GREEDY
     tau: "float | Callable[[Progress], float] | None" = None
+
+    def __post_init__(self) -> None:
+        if not len(self.prompt):
+            raise ValueError("a request needs a prompt of at least one token")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens {self.max_new_tokens}: must be at least 1")
+        if isinstance(self.stop, str) or not all(self.stop):
+            raise ValueError(f"stop {self.stop!r}: must be a list of strings, none of them empty")
 
 
 @dataclass

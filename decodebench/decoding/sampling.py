@@ -32,8 +32,9 @@ class RowSampling:
     Attributes:
         temperature, top_p: ``[rows, 1]`` float32.
         top_k: ``[rows, 1]`` int64, 0 for off.
-        uniform: ``[rows, most new tokens]`` float64 in [0, 1): one draw per output position. A position that is
-            predicted again in a later pass meets the same draw, so a request's text depends on its seed alone.
+        uniform: ``[rows, most new tokens]`` float64 (float32 on Metal) in [0, 1): one draw per output position. A
+            position that is predicted again in a later pass meets the same draw, so a request's text depends on its
+            seed alone.
         most_top_k, any_top_p: known on the host, to spare the sort where nobody needs it.
     """
 
@@ -58,9 +59,7 @@ def uniform_draws(seed: int, n: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=seed % 2**64)).random(n)
 
 
-def choose(
-    logits: Tensor, sampling: RowSampling | None, generated: Tensor | None, metric: str | None
-) -> Choice:
+def choose(logits: Tensor, sampling: RowSampling | None, generated: Tensor, metric: str | None) -> Choice:
     """Pick a token per prediction and say how sure the model was.
 
     Confidence is read from the model's own distribution, before temperature and truncation, so that a threshold means
@@ -75,7 +74,6 @@ def choose(
     """
     tokens = logits.argmax(-1)
     if sampling is not None:
-        assert generated is not None
         tokens = torch.where(sampling.temperature > 0, _sample(logits, sampling, generated), tokens)
     if metric is None:
         return Choice(tokens, None)
@@ -102,7 +100,7 @@ def _sample(logits: Tensor, sampling: RowSampling, generated: Tensor) -> Tensor:
     if sampling.any_top_p:
         scaled = _nucleus(scaled, sampling.top_p)
     # float64: the sum of 150,000 float32 terms is off by more than the probability of a rare token
-    cumulative = scaled.softmax(-1).double().cumsum(-1)
+    cumulative = scaled.softmax(-1).to(sampling.uniform.dtype).cumsum(-1)
     position = generated[:, None] + torch.arange(n, device=logits.device)
     draw = sampling.uniform.gather(1, position.clamp(max=sampling.uniform.shape[1] - 1))[..., None]
     # right=True skips tokens of probability zero
@@ -119,7 +117,7 @@ def _kth_largest(scaled: Tensor, top_k: Tensor, most: int) -> Tensor:
 
 def _nucleus(scaled: Tensor, top_p: Tensor) -> Tensor:
     """Drop what is outside the smallest set whose probability reaches top_p (arXiv 1904.09751)."""
-    values, order = scaled.sort(-1, descending=True)
+    values, order = scaled.sort(dim=-1, descending=True, stable=True)  # ties fall the same way in every batch
     probability = values.softmax(-1)
     outside = probability.cumsum(-1) - probability >= top_p[..., None]
     return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
@@ -139,7 +137,7 @@ def row_sampling(rows: Sequence[Sampling], longest: int, device: torch.device) -
         temperature=column([row.temperature for row in rows], torch.float32),
         top_p=column([row.top_p for row in rows], torch.float32),
         top_k=column([row.top_k for row in rows], torch.long),
-        uniform=torch.from_numpy(draws).to(device),
+        uniform=torch.from_numpy(draws).to(torch.float32 if device.type == "mps" else torch.float64).to(device),
         most_top_k=max(row.top_k for row in rows),
         any_top_p=any(row.top_p < 1 for row in rows),
     )

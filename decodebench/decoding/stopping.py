@@ -25,7 +25,7 @@ class StopStrings:
 
     def __init__(self, tokenizer: Any, strings: Iterable[str], vocabulary: int, device: torch.device) -> None:
         self.tokenizer = tokenizer
-        endings = "".join(sorted({string[-1] for string in strings if string}))
+        endings = "".join(sorted({string[-1] for string in strings}))
         self.suspects = torch.from_numpy(_suspects(tokenizer, endings, vocabulary)).to(device) if endings else None
 
     def flag(self, tokens: Tensor) -> Tensor | None:
@@ -55,9 +55,20 @@ def cut(tokenizer: Any, tokens: Sequence[int], strings: Sequence[str], stop_toke
     """
     if tokens and tokens[-1] in stop_tokens:
         tokens = tokens[:-1]
+    whole = tokenizer.decode(tokens, skip_special_tokens=False)
     text = tokenizer.decode(tokens, skip_special_tokens=True)
-    ends = [at for string in strings if string and (at := text.find(string)) >= 0]
-    return text[: min(ends)] if ends else text
+    ends = [at for string in strings if (at := whole.find(string)) >= 0]
+    if not ends:
+        return text
+    end = min(ends)
+    if whole == text:
+        return text[:end]
+    # Special tokens, which are no text, stand among the others: take the tokens that end before the cut, and what the
+    # token on the cut brings before it.
+    heads = [tokenizer.decode(tokens[:n], skip_special_tokens=False) for n in range(len(tokens) + 1)]
+    kept = max(n for n, head in enumerate(heads) if whole[:end].startswith(head))
+    rest = "" if tokens[kept] in tokenizer.all_special_ids else whole[len(heads[kept]) : end]
+    return tokenizer.decode(tokens[:kept], skip_special_tokens=True) + rest
 
 
 @lru_cache(maxsize=8)
