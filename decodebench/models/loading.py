@@ -116,10 +116,10 @@ def load_tokenizer(name: str) -> Any:
     if (Path(name) / adapters.CONFIG).is_file():
         name = adapters.base_of(Path(name))
     source = _locate(name)
-    with contextlib.nullcontext() if Path(source).exists() else impatient_hub(source) as refusal:
-        with _loading(source, name, refusal):
-            _, tokenizer, _ = _config_and_tokenizer(source, name)
-            return tokenizer
+    hub = contextlib.nullcontext() if Path(source).exists() else impatient_hub(source)
+    with hub as refusal, _loading(source, name, refusal):
+        _, tokenizer, _ = _config_and_tokenizer(source, name)
+        return tokenizer
 
 
 def _load_checkpoint(
