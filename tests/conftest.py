@@ -1,0 +1,37 @@
+"""What several test files share: threads kept few, and the models that take seconds to load."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from decodebench.models import EMBEDDED, LoadedModel, load_model
+
+torch.set_num_threads(1)  # the small models gain nothing from more
+settings.register_profile("decodebench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("decodebench")
+
+GSM8K = Path(__file__).parents[2] / "shared" / "data" / "gsm8k" / "test.jsonl"
+
+
+@pytest.fixture(scope="session")
+def embedded() -> LoadedModel:
+    """The embedded model in float32, in which decoding methods can be compared exactly."""
+    return load_model(EMBEDDED, dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def questions(embedded: LoadedModel) -> list[list[int]]:
+    """Prompts of the first GSM8K test questions, as the embedded model's chat template asks them."""
+    if not GSM8K.is_file():
+        pytest.skip(f"needs {GSM8K.name} of GSM8K in the data folder beside the checkout")
+    rows: list[dict[str, Any]] = [json.loads(line) for line in GSM8K.read_text(encoding="utf-8").splitlines()[:48]]
+    return [
+        embedded.tokenizer.apply_chat_template(
+            [{"role": "user", "content": row["question"]}], add_generation_prompt=True, return_dict=False
+        )
+        for row in rows
+    ]
