@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def test_random_models_give_the_tokens_of_generate(
         ("mixtral", {"sliding_window": None, "num_local_experts": 4}),
     ],
 )
-def test_other_architectures_give_the_tokens_of_generate(kind: str, config: dict[str, object]) -> None:
+def test_other_architectures_give_the_tokens_of_generate(kind: str, config: dict[str, Any]) -> None:
     model = tiny(kind, **config)
     requests = [Request(list(range(5, 5 + n)), 9) for n in (1, 30, 7, 2, 19)]
     assert tokens(run(model, AR(), requests, batch_size=3)) == [reference(model, r) for r in requests]
