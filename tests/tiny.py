@@ -60,7 +60,7 @@ def _model(kind: str, seed: int, logit_scale: float, settings: str) -> Any:
     config = transformers.AutoConfig.for_model(
         kind, **{k: v for k, v in json.loads(settings).items() if hasattr(known, k)}
     )
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.get_output_embeddings().weight.data.mul_(logit_scale)
     model.generation_config.eos_token_id = None
     return model.eval().requires_grad_(False)

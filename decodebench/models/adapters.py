@@ -1,6 +1,7 @@
 """PEFT adapters, merged into the model they were made for."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,11 @@ def merge_adapter(model: Any, adapter: str, base: str) -> Any:
     except Exception as error:  # peft and the hub client raise whatever their libraries do
         raise UserError(f"adapter '{adapter}' cannot be loaded: {first_line(error)}") from error
     try:
-        merged = PeftModel.from_pretrained(cast_parameters(model, torch.float32), adapter)
+        with warnings.catch_warnings():  # of layers that one has and the other has not; looked for below
+            warnings.simplefilter("ignore")
+            merged = PeftModel.from_pretrained(cast_parameters(model, torch.float32), adapter)
     except (RuntimeError, ValueError, KeyError) as error:
         raise _misfit(adapter, base, first_line(error)) from error
-    # peft only warns of layers that one has and the other has not
     differing = {name for name in weights.keys() ^ get_peft_model_state_dict(merged).keys() if "lora_" in name}
     if differing:
         raise _misfit(adapter, base, f"the two differ in {min(differing)}")

@@ -130,25 +130,34 @@ def _load_checkpoint(
 
     with _loading(source, name, refusal):
         config, tokenizer, raw = _config_and_tokenizer(source, name)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype=dtype or "auto", trust_remote_code=False
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=dtype or "auto", trust_remote_code=False, output_loading_info=True
         )
+        model, report = loaded
+        if report["missing_keys"]:  # transformers would go on with random ones
+            raise ValueError(f"its weights lack {min(report['missing_keys'])}")
     card = dict(embedded.CARD) if name == embedded.EMBEDDED else _published_card(raw, name) | _read_card(source)
     return model, tokenizer, card
 
 
 def _config_and_tokenizer(source: str, name: str) -> tuple[Any, Any, dict[str, Any]]:
     """The configuration as it is used, the tokenizer, and the configuration as it is written."""
-    from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer, PretrainedConfig, __version__
 
     raw, _ = PretrainedConfig.get_config_dict(source)
-    if "model_type" not in raw:
-        raise OSError("its config.json names no model_type" if raw else "it has no config.json")
-    config = AutoConfig.for_model(**_plain(raw))
+    if not raw.get("model_type"):
+        raise ValueError("its config.json names no model_type" if raw else "it has no config.json")
+    plain = _plain(raw)
+    if plain["model_type"] not in CONFIG_MAPPING:
+        raise ValueError(f"transformers {__version__} knows no model_type '{plain['model_type']}'")
+    config = AutoConfig.for_model(**plain)
     # an encoder-decoder has no causal class to load; say so here rather than in transformers' words
     if config.is_encoder_decoder:
         raise UserError(f"{name} is an encoder-decoder model: decodebench decodes causal (decoder-only) models")
-    return config, AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False), raw
+    tokenizer = AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # transformers makes an empty one where there is none
+        raise ValueError("it has no tokenizer")
+    return config, tokenizer, raw
 
 
 @contextlib.contextmanager
