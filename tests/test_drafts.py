@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tiny import reference, run, tiny, tokens
 
 from decodebench.decoding import Batch, Commit, Decoder, Draft, PassOutput, Request
+from decodebench.methods.ar import AR
 
 
 class Oracle:
@@ -127,6 +128,15 @@ def test_a_checked_tree_of_guesses_gives_the_autoregressive_text(
     parents = tuple(data.draw(st.integers(-1, slot - 1)) for slot in range(slots))
     decoder = Tree(oracle=Oracle(requests, answers, honesty, seed=slots), parents=parents)
     assert tokens(run(model, decoder, requests, batch_size)) == answers
+
+
+def test_an_empty_draft_is_none() -> None:
+    class Nothing(AR):
+        def draft(self, batch: Batch) -> Draft:
+            return Draft(batch.repeat(0, 0))
+
+    requests = [Request([5] * n, 9) for n in (4, 1, 20)]
+    assert tokens(run(tiny(), Nothing(), requests, 2)) == [reference(tiny(), r) for r in requests]
 
 
 def test_an_honest_oracle_saves_the_passes_it_should() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import reference, run, tiny, tokens
 
-from decodebench.decoding import Request
+from decodebench.decoding import Batching, Request
 from decodebench.decoding.engine import Engine
 from decodebench.errors import UserError
 from decodebench.methods.ar import AR
@@ -88,6 +88,23 @@ def test_no_requests_give_no_generations() -> None:
 def test_a_batch_may_be_larger_than_the_number_of_requests() -> None:
     request = Request([7], 5)
     assert tokens(run(tiny(), AR(), [request], batch_size=64)) == [reference(tiny(), request)]
+
+
+def test_a_batch_needs_a_row() -> None:
+    with pytest.raises(ValueError, match="batch_size 0"):
+        AR().generator(tiny(), batch_size=0)
+
+
+@pytest.mark.parametrize(("batching", "order"), [("continuous", [1, 2, 0, 3, 4, 5]), ("static", [1, 0, 2, 3, 4, 5])])
+def test_static_batches_wait_for_their_last_row_and_continuous_ones_do_not(
+    batching: Batching, order: list[int]
+) -> None:
+    requests = [Request([9] * 5, limit) for limit in (8, 1, 4, 9, 9, 9)]
+    ended: list[int] = []
+    engine = AR().generator(tiny(stop=False), 2, batching)
+    engine.generate(requests, on_finish=lambda index, _: ended.append(index))
+    assert ended == order
+    assert engine.statistics.passes == {"continuous": 24, "static": 26}[batching]
 
 
 def test_a_prompt_that_is_too_long_is_reported_and_the_others_go_on() -> None:

@@ -108,8 +108,9 @@ def slow_blocks(
 
     while queue or running:
         if not (static and running):
-            while queue and len(running) < batch_size:
-                row = queue.pop(0)
+            batch = len(queue) if not static else batch_size  # how many rows may still begin in this batch
+            while queue and batch and len(running) < batch_size:
+                row, batch = queue.pop(0), batch - 1
                 commit(row, slow.predictions([*row.request.prompt])[:1])  # the prompt is read, and gives one token
                 running += [] if row in ended else [row]
         full = all(row.in_block == block for row in running)

@@ -31,11 +31,16 @@ class Engine(Generator):
         batch_size: the most requests that run at a time.
         batching: ``continuous`` gives the row of a finished request to the next one at once; ``static`` starts the
             next batch when the last row of this one is done (the setting of arXiv 2604.07023).
+
+    Raises:
+        ValueError: for a batch size below 1.
     """
 
     def __init__(
         self, model: "LoadedModel", decoder: Decoder, batch_size: int, batching: Batching = "continuous"
     ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size {batch_size}: must be at least 1")
         self.model = WindowModel(model.model)
         self.tokenizer = model.tokenizer
         self.stop_tokens = model.stop_tokens
@@ -83,6 +88,7 @@ class _Run:
         on_finish: Callable[[int, Generation], None] | None,
     ) -> None:
         self.engine, self.model, self.decoder = engine, engine.model, engine.decoder
+        self.continuous = engine.batching == "continuous"
         self.on_commit, self.on_finish = on_commit, on_finish
         self.queue = deque(enumerate(requests))
         self.done: list[Generation | None] = [None] * len(requests)
@@ -99,7 +105,7 @@ class _Run:
 
     def all(self) -> list[Generation]:
         while self.queue or len(self.rows):
-            if self.queue and (self.engine.batching == "continuous" or not len(self.rows)):
+            if self.queue and (self.continuous or not len(self.rows)):
                 self._admit()
             if len(self.rows):
                 self._finish(self._step(slice(0, len(self.rows)), prefill=False))
@@ -113,10 +119,11 @@ class _Run:
 
     def _admit(self) -> None:
         """Fill the free rows and read their prompts, a few hundred tokens at a time; some may end at once."""
-        while self.queue and len(self.rows) < self.engine.batch_size:
+        free = self.engine.batch_size - len(self.rows)
+        while self.queue and free:
             new: list[Progress] = []
             limits: list[int] = []
-            while self.queue and len(self.rows) + len(new) < self.engine.batch_size:
+            while self.queue and len(new) < free:
                 request = self.queue[0][1]
                 limit = self._limit(request)
                 if limit == 0:
@@ -130,12 +137,15 @@ class _Run:
                 limits.append(limit)
             if new:
                 self._finish(self._step(self.rows.admit(new, limits), prefill=True))
+            # a row that ended at once is free again, but a static batch has had it
+            free = self.engine.batch_size - len(self.rows) if self.continuous else free - len(new)
 
     def _step(self, rows: slice, prefill: bool) -> list[tuple[int, Finish]]:
         """One pass over these rows; returns which of them ended, and why."""
         begun = time.perf_counter()
         self.rows.refresh_tau(rows, self.decoder.default_tau)
         batch = self.rows.batch(rows)
+        drafting = time.perf_counter()
         draft = self.decoder.draft(batch)
         drafted = time.perf_counter()
         logits = self._forward(rows, batch, draft)
@@ -145,7 +155,7 @@ class _Run:
 
         statistics = self.engine.statistics
         statistics.passes += 1
-        statistics.draft_seconds += drafted - begun
+        statistics.draft_seconds += drafted - drafting
         if prefill:
             statistics.prefill_seconds += ended - begun
         else:
@@ -177,7 +187,7 @@ class _Run:
         """Write what is kept and move the lengths, on the device; then the one transfer to the host."""
         tokens, n = commit.tokens, commit.tokens.shape[1]
         index = torch.arange(n, device=tokens.device)
-        stop = torch.isin(tokens, self.stop_ids)
+        stop = (tokens[..., None] == self.stop_ids).any(-1)  # torch.isin may sort, and wait for the device
         first_stop = torch.where(stop, index + 1, n + 1).amin(1)
         count = torch.minimum(torch.minimum(commit.count, first_stop), self.rows.limit[rows] - batch.total)
         suspects = self.stop_strings.flag(tokens)
