@@ -8,7 +8,8 @@ import pytest
 from canned import DATA, evaluate, needs_data
 
 from decodebench.errors import UserError
-from decodebench.evaluation.catalog import list_tasks, load_task
+from decodebench.evaluation.catalog import load_task
+from decodebench.evaluation.task_list import list_tasks
 
 ROWS = [{"question": f"How many are {n} and {n}?", "answer": f"{n}+{n}\n#### {2 * n}"} for n in range(5)]
 TEXT = "".join(json.dumps(row) + "\n" for row in ROWS)

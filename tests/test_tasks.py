@@ -15,7 +15,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from decodebench.errors import UserError
-from decodebench.evaluation.catalog import LoadedTask, expand, load_task
+from decodebench.evaluation.catalog import LoadedTask, load_task
 from decodebench.evaluation.taskfiles import LM_EVAL, OURS
 from decodebench.tasks import humaneval, ifeval
 from decodebench.tasks.hub import NoAccess
@@ -209,7 +209,6 @@ def test_gpqa_is_lm_evals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     cached("Idavidrein/gpqa", "gpqa_main")
     before = sorted(cache.rglob("*"))
     ours = load_task("gpqa")
-    assert ours.private
     assert ours.data == load_task("gpqa").data
     assert ours.task.eval_docs["choice1"] == ours.task.eval_docs["choice1"]
     evaluate(ours.task_dict, gpqa_answer)
@@ -320,7 +319,7 @@ def test_speed_on_own_prompts(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"prompt": "Hello?"}\n{"turns": ["One", "Two"], "category": "counting", "other": 1}\n')
     task = load_task("speed", prompts=file)
-    assert (task.data.source, task.data.rows) == ("file:mine.jsonl", 2)
+    assert (task.name, task.data.source, task.data.rows) == ("speed:mine", "file:mine.jsonl", 2)
     _, requests = evaluate(task.task_dict, lambda *_: "Well.")
     assert [request.args[0] for request in requests] == ["<user>Hello?<assistant>", "<user>One<assistant>"]
     assert [request.doc["category"] for request in requests] == ["prompts", "counting"]
@@ -335,14 +334,3 @@ def test_speed_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DECODEBENCH_DATA", raising=False)
     with pytest.raises(UserError, match=r"no copy of hemingkx/Spec-Bench at hand"):
         load_task("speed")
-
-
-# --- the suite ---
-
-
-def test_the_papers_suite() -> None:
-    assert expand(["paper"]) == ["ifeval", "bbh", "mmlu_pro", "gpqa", "gsm8k", "humaneval"]
-    assert expand(["gsm8k", "paper", "speed"])[0] == "gsm8k"
-    assert expand(["gsm8k_cot", "gsm8k_cot"]) == ["gsm8k_cot"]
-    with pytest.raises(UserError, match="'paper' stands for several tasks"):
-        load_task("paper")

@@ -1,30 +1,44 @@
 """Finds benchmarks by name: the toolkit's own, the user's (`--tasks-dir`), and all that lm-eval ships."""
 
 import contextlib
-import functools
 import hashlib
-import logging
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 from lm_eval.api.task import Task
 from lm_eval.tasks import TaskManager
-from lm_eval.tasks._index import Kind
-from lm_eval.tasks._yaml_loader import load_yaml
 
-from decodebench.errors import UserError, unknown
+from decodebench.errors import UserError
 from decodebench.evaluation import taskfiles
+from decodebench.evaluation.lm_eval_tasks import load_other
+from decodebench.evaluation.quiet import quiet
 from decodebench.tasks import data as documents
-from decodebench.tasks.data import DATA_DIR_VARIABLE, KNOWN, DataSource
-from decodebench.tasks.hub import impatient_hub
+from decodebench.tasks.data import DATA_DIR_VARIABLE, DataSource
+from decodebench.tasks.hub import NoAccess
 
 # lm-eval's own defaults, so that few-shot examples are the ones it would draw.
 FEWSHOT_SEED, RANDOM_SEED = 1234, 0
+
+SPEED = "speed"  # the benchmark that takes the user's own prompts
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Benchmarks that are run and averaged together.
+
+    Args:
+        name: as asked for.
+        tasks: all that it stands for.
+        no_access: those of them that were left out, since their documents cannot be had.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    no_access: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -32,15 +46,16 @@ class LoadedTask:
     """A benchmark, ready to run.
 
     Args:
-        name: as asked for.
+        name: as asked for; of the user's own prompts "speed:<name of the file>".
         task_dict: what `lm_eval.evaluator.evaluate` takes; a group's tasks and the group itself are in there.
         headline: the one number that stands for the benchmark, as a key ("metric,filter") of what lm-eval reports
             under `name`, be it a task or a group; None where there is no score.
         data: what its documents are, of all of a group's tasks together.
         unsafe_code: whether scoring runs code that the model wrote.
-        private: whether its documents must not be written to disk (records hold ids and outputs, no prompts).
         shots: worked examples in each prompt.
         version: of the task's definition.
+        category: the column of a document that says of what kind it is, if records shall keep it.
+        suite: in which it was asked for, if not by itself.
     """
 
     name: str
@@ -48,9 +63,10 @@ class LoadedTask:
     headline: str | None
     data: DataSource
     unsafe_code: bool
-    private: bool
     shots: int
     version: str
+    category: str | None = None
+    suite: Suite | None = None
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -64,30 +80,43 @@ class LoadedTask:
         return task
 
 
-@dataclass(frozen=True)
-class TaskInfo:
-    """What `decodebench tasks` lists.
+def load_tasks(
+    names: Sequence[str], *, data_dir: Path | None = None, tasks_dir: Path | None = None, prompts: Path | None = None
+) -> tuple[dict[str, LoadedTask], dict[str, NoAccess]]:
+    """Build benchmarks, those that a suite stands for in its place, each once.
 
     Args:
-        shots: worked examples in each prompt; None of a suite.
-        metric: the headline's; None where there is no score.
-        documents: how many the published data set has; None where that is not known.
-        data: the source that would be used (see `DataSource`); of a suite, the benchmarks it stands for.
+        names: of benchmarks and suites.
+        prompts: the user's own prompts for `speed`, if that is among the names; the rest as for `load_task`.
+
+    Returns: the benchmarks by their names, and what is left out of suites, since its documents cannot be had.
+
+    Raises:
+        NoAccess: for a benchmark that was asked for by itself, or where nothing of a suite is left.
+        UserError: as `load_task`.
     """
-
-    name: str
-    description: str
-    shots: int | None
-    metric: str | None
-    documents: int | None
-    data: str
-
-
-def expand(names: Sequence[str]) -> list[str]:
-    """Put the benchmarks that a suite stands for in its place; each name once, in the order of first mention."""
+    if prompts and SPEED not in names:
+        raise UserError(f"--prompts {prompts} is for task {SPEED}, which is not among --tasks {','.join(names)}")
     own = taskfiles.own_files()
     configs = {name: taskfiles.read(own[name], resolve=False) for name in names if name in own}
-    return list(dict.fromkeys(part for name in names for part in configs.get(name, {}).get("suite", [name])))
+    suites: dict[str, list[str]] = {name: config["suite"] for name, config in configs.items() if "suite" in config}
+    loaded: dict[str, LoadedTask] = {}
+    left_out: dict[str, NoAccess] = {}
+    for name in dict.fromkeys(part for asked in names for part in suites.get(asked, [asked])):
+        try:
+            loaded[name] = load_task(
+                name, data_dir=data_dir, tasks_dir=tasks_dir, prompts=prompts if name == SPEED else None
+            )
+        except NoAccess as error:
+            if name in names:
+                raise
+            left_out[name] = error
+    if not loaded and left_out:
+        raise next(iter(left_out.values()))
+    for suite, members in suites.items():
+        info = Suite(suite, tuple(members), tuple(name for name in members if name in left_out))
+        loaded |= {name: replace(loaded[name], suite=info) for name in members if name in loaded}
+    return {task.name: task for task in loaded.values()}, left_out
 
 
 def load_task(
@@ -96,7 +125,7 @@ def load_task(
     """Build a benchmark with its documents.
 
     Args:
-        name: one of the toolkit's own, else one in `tasks_dir`, else one that lm-eval ships; no suite (see `expand`).
+        name: one of the toolkit's own, else one in `tasks_dir`, else one that lm-eval ships; no suite.
         data_dir: folder with local copies of data sets; by default the environment's DECODEBENCH_DATA.
         tasks_dir: folder with the user's lm-eval task files.
         prompts: the user's own prompts for `speed`, JSON Lines with "prompt" or "turns", and "category" if wanted.
@@ -105,101 +134,33 @@ def load_task(
         NoAccess: the hub is out of reach or refuses.
         UserError: no task of that name, a task file that does not load, or data that are missing or malformed.
     """
-    data_dir = _data_dir(data_dir)
+    data_dir = resolve_data_dir(data_dir)
     with quiet(), _lm_eval_seed():
         own = taskfiles.own_files()
         if name not in own:
-            return _loaded(name, _load_other(name, data_dir, tasks_dir), {})
+            return _loaded(name, load_other(name, data_dir, tasks_dir), {})
         config = taskfiles.read(own[name], data_dir=data_dir)
         if "suite" in config:
             raise UserError(f"'{name}' stands for several tasks: {', '.join(config['suite'])}")
         if prompts:
             config["dataset_kwargs"] = {"prompts": prompts}
         task_dict = TaskManager(include_defaults=False).load(taskfiles.build(config, data_dir))
-        return _loaded(name, task_dict, config["metadata"])
+        task = _loaded(name, task_dict, config["metadata"])
+        return replace(task, name=f"{name}:{prompts.stem}") if prompts else task
 
 
-def list_tasks(*, data_dir: Path | None = None, tasks_dir: Path | None = None) -> list[TaskInfo]:
-    """The toolkit's own benchmarks and those in `tasks_dir`, without reading their data."""
-    data_dir = _data_dir(data_dir)
-    with quiet():
-        configs = {name: taskfiles.read(path, resolve=False) for name, path in taskfiles.own_files().items()}
-        if tasks_dir:
-            index = _manager(_tasks_dir(tasks_dir), False).task_index
-            configs = {name: entry.cfg for name, entry in index.items() if entry.cfg} | configs
-        return [_info(name, config, data_dir) for name, config in configs.items()]
+def resolve_data_dir(given: Path | None) -> Path | None:
+    """The data folder that the user names, by itself or in the environment, if any.
 
-
-def _info(name: str, config: Mapping[str, Any], data_dir: Path | None) -> TaskInfo:
-    metadata = config.get("metadata") or {}
-    description = metadata.get("description", "")
-    if "suite" in config:
-        return TaskInfo(name, description, None, "mean", None, ", ".join(config["suite"]))
-    first = config["members"][0] if "members" in config else config
-    path, subset = first.get("dataset_path", ""), "*" if "members" in config else first.get("dataset_name")
-    metrics = [metric["metric"] for metric in first.get("metric_list") or [{"metric": None}]]
-    headline = metadata.get("headline", metrics[0])
-    return TaskInfo(
-        name,
-        description,
-        first.get("num_fewshot") or 0,
-        headline and headline.partition(",")[0],
-        KNOWN[path].documents if path in KNOWN else None,
-        documents.find(path, subset, data_dir) if path else "",
-    )
-
-
-def _tasks_dir(given: Path) -> Path:
-    if not given.is_dir():
-        raise UserError(f"no folder {given} for --tasks-dir")
-    return given.resolve()
-
-
-def _data_dir(given: Path | None) -> Path | None:
+    Raises:
+        UserError: it does not exist.
+    """
     folder = given or os.environ.get(DATA_DIR_VARIABLE)
     if not folder:
         return None
     if not Path(folder).is_dir():
         raise UserError(f"no data folder {folder}: --data-dir and {DATA_DIR_VARIABLE} name a folder that exists")
     return Path(folder)
-
-
-# --- the user's and lm-eval's ---
-
-
-@functools.cache
-def _manager(tasks_dir: Path | None, everything: bool) -> TaskManager:
-    return TaskManager(include_path=tasks_dir, include_defaults=everything)
-
-
-def _load_other(name: str, data_dir: Path | None, tasks_dir: Path | None) -> dict[str, Any]:
-    tasks_dir = tasks_dir and _tasks_dir(tasks_dir)
-    # Indexing all of lm-eval takes seconds, so only where the user's folder alone does not have the task.
-    for everything in (False, True) if tasks_dir else (True,):
-        manager = _manager(tasks_dir, everything)
-        entry = manager.task_index.get(name)
-        if entry is None or (entry.kind is not Kind.TASK and not everything):  # a group may name lm-eval's tasks
-            continue
-        if entry.kind is Kind.TAG:
-            raise UserError(
-                f"'{name}' is a tag on several tasks: name those you mean ({', '.join(sorted(entry.tags))})"
-            )
-        with impatient_hub() as no_hub:
-            try:
-                config = load_yaml(entry.yaml_path) if entry.kind is Kind.TASK and entry.yaml_path else {}
-                if config.get("dataset_path") in KNOWN:
-                    return manager.load(taskfiles.build(config, data_dir))
-                return manager.load(name)
-            except UserError:
-                raise
-            except Exception as error:  # whatever the task file's own code raises
-                reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-                also = f"; the hub is out of reach ({no_hub})" if no_hub else ""
-                raise UserError(f"task '{name}' does not load ({reason}){also}") from error
-    raise unknown("task", name, [*taskfiles.own_files(), *manager.all_tasks])
-
-
-# --- what they have in common ---
 
 
 def _loaded(name: str, task_dict: dict[str, Any], metadata: Mapping[str, Any]) -> LoadedTask:
@@ -215,9 +176,9 @@ def _loaded(name: str, task_dict: dict[str, Any], metadata: Mapping[str, Any]) -
         metadata["headline"] if "headline" in metadata else _headline(group or tasks[0]),
         _source(tasks),
         any(getattr(task, "UNSAFE_CODE", False) for task in tasks),
-        metadata.get("private", False),
         tasks[0].get_config("num_fewshot"),
         str(group.version if group else tasks[0].VERSION),
+        metadata.get("category"),
     )
 
 
@@ -244,23 +205,6 @@ def _source(tasks: list[Task]) -> DataSource:
     digest = hashlib.sha256("".join(source.sha256 for source in sources).encode()).hexdigest()
     name = names[0] if len(names) == 1 else f"{os.path.dirname(names[0])}/*"  # parts of one data set, in one folder
     return DataSource(name, digest, sum(source.rows for source in sources))
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """lm-eval's and the hub client's remarks and bars on every task and table are no news to the user; errors are."""
-    loggers = [logging.getLogger(name) for name in ("lm_eval", "lm-eval", "datasets", "huggingface_hub")]
-    levels, bars = [logger.level for logger in loggers], datasets.is_progress_bar_enabled()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars:
-            datasets.enable_progress_bars()
 
 
 @contextlib.contextmanager
