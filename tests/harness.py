@@ -30,6 +30,23 @@ def write_questions(folder: Path, count: int = 12) -> Path:
     return folder
 
 
+def write_group(folder: Path, sizes: dict[str, int], generation: str = "{until: []}") -> Path:
+    """A folder with a group of the user's own, "quiz", of tasks with so many questions each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in sizes.items():
+        file = folder / f"{name}.jsonl"
+        file.write_text("".join(json.dumps({"q": f"{name} {i}?", "a": str(i)}) + "\n" for i in range(size)))
+        (folder / f"{name}.yaml").write_text(
+            f"task: {name}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {file}}}}}\ntest_split: test\n"
+            f'doc_to_text: "{{{{q}}}}"\ndoc_to_target: a\ngeneration_kwargs: {generation}\n'
+            "metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]\n"
+        )
+    (folder / "quiz.yaml").write_text(
+        f"group: quiz\ntask: [{', '.join(sizes)}]\naggregate_metric_list: [{{metric: exact_match}}]\n"
+    )
+    return folder
+
+
 def save_tiny(folder: Path, **config: Any) -> Path:
     """A tiny model as an ordinary checkpoint folder."""
     model = tiny.tiny("llama", **config)
@@ -43,13 +60,14 @@ def run(
     data: Path,
     model: LoadedModel,
     *,
+    tasks: dict[str, LoadedTask] | None = None,
     methods: str = "ar",
     batch_sizes: tuple[int, ...] = (4,),
     knobs: dict[str, list[str]] | None = None,
     **options: Any,
 ) -> list[Outcome]:
-    """Run a grid on the questions, 24 new tokens each unless told otherwise."""
-    tasks: dict[str, LoadedTask] = {"gsm8k": load_task("gsm8k", data_dir=data)}
+    """Run a grid on the questions, or on other tasks, 24 new tokens each unless told otherwise."""
+    tasks = tasks or {"gsm8k": load_task("gsm8k", data_dir=data)}
     cells = expand_grid(methods.split(","), list(tasks), batch_sizes, knobs or {})
     return run_grid(cells, model, tasks, RunOptions(results=results, **({"settings": SHORT} | options)))
 

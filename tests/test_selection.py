@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decodebench.errors import UserError
-from decodebench.evaluation.selection import select_documents
+from decodebench.evaluation.selection import parse_limit, select_documents
 
 
 def test_numbers_and_shares() -> None:
@@ -36,3 +36,17 @@ def test_another_seed_is_another_subset() -> None:
 def test_no_limit_at_all(limit: float) -> None:
     with pytest.raises(UserError, match="limit"):
         select_documents(5, limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("20", 20), ("1", 1), ("0.1", 0.1), ("10%", 0.1), ("0.5%", 0.005), ("100%", None), ("1.0", None), ("1e3", 1000)],
+)
+def test_limits_as_users_write_them(text: str, limit: float | None) -> None:
+    assert parse_limit(text) == limit
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "1.5", "0.0", "150%", "0%", "-1%", "many", "", "%", "nan", "inf", "2,5"])
+def test_limits_that_mean_nothing(text: str) -> None:
+    with pytest.raises(UserError, match=r"--limit .*: give a number of documents"):
+        parse_limit(text)

@@ -72,7 +72,14 @@ def run(
     adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(help="Documents of each task (of bbh and mmlu_pro: of each subtask): 20, or a share, 0.1 or 10%."),
+    ] = None,
+    limit_seed: Annotated[
+        int | None,
+        typer.Option(help="Draw the --limit at random, the same for every method.", show_default="the first ones"),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Run every cell N times, in turn with the others.")] = 1,
     batching: Annotated[
         str, typer.Option(help="continuous, or static: no new request before all of a batch are done.")
@@ -89,6 +96,9 @@ def run(
     results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
     data_dir: Annotated[Path | None, typer.Option(help="Local copies of data sets.")] = None,
     tasks_dir: Annotated[Path | None, typer.Option(help="Your own lm-eval task files.")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own prompts for task speed: JSON Lines with a 'prompt' each.")
+    ] = None,
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run code that the model writes, in a sandbox.")
     ] = False,
@@ -100,28 +110,36 @@ def run(
     when the same command is given again.
     """
     # heavy imports only now, so that the other commands start at once
-    from decodebench.evaluation.catalog import expand, load_task
+    from decodebench.evaluation.catalog import load_tasks
     from decodebench.evaluation.grid import expand_grid
     from decodebench.evaluation.lm import GenerationSettings
     from decodebench.evaluation.runner import RunOptions, run_grid
+    from decodebench.evaluation.selection import parse_limit
     from decodebench.models import load_model
     from decodebench.records import prepare_results
 
     if batching not in ("continuous", "static"):
         raise UserError(f"--batching {batching}: choose continuous or static")
-    names = expand(split(tasks))
-    cells = expand_grid(split(method), names, [_whole("--batch-size", n) for n in split(batch_size)], knobs)
+    if limit_seed is not None and limit is None:
+        raise UserError("--limit-seed needs --limit: it says which documents are drawn")
+    documents = None if limit is None else parse_limit(limit)
+    methods, batch_sizes = split(method), [_whole("--batch-size", n) for n in split(batch_size)]
+    expand_grid(methods, [], batch_sizes, knobs)  # names what is wrong before data are loaded
     if results.exists():
         prepare_results(results)
-    loaded = {name: load_task(name, data_dir=data_dir, tasks_dir=tasks_dir) for name in names}
+    loaded, left_out = load_tasks(split(tasks), data_dir=data_dir, tasks_dir=tasks_dir, prompts=prompts)
     for task in loaded.values():
         if task.unsafe_code and not allow_code_execution:
             raise UserError(UNSAFE.format(task.name))
+    for name, reason in left_out.items():
+        print(f"{name}: no access ({reason}): left out", file=sys.stderr)
+    cells = expand_grid(methods, list(loaded), batch_sizes, knobs)
     options = RunOptions(
         results=results,
         repeats=repeats,
         fresh=fresh,
-        limit=limit,
+        limit=documents,
+        limit_seed=limit_seed if documents else None,
         batching="static" if batching == "static" else "continuous",
         settings=GenerationSettings(max_new_tokens, temperature, top_p, top_k, seed),
     )

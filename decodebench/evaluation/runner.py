@@ -1,6 +1,5 @@
 """Runs the cells of a grid on one model, and records them."""
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -8,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import lm_eval.evaluator
-
-from decodebench.decoding import Batching, Generator, Method, Request, knobs_of
+from decodebench.decoding import Batching, Generator, Method, knobs_of
 from decodebench.errors import UserError
 from decodebench.evaluation.catalog import LoadedTask
 from decodebench.evaluation.environment import environment, fingerprint
 from decodebench.evaluation.grid import Cell
-from decodebench.evaluation.lm import ONLY_GENERATION, GenerationSettings, Recorder, TaskLM, quiet_lm_eval, sha256
+from decodebench.evaluation.lm import GenerationSettings
+from decodebench.evaluation.prepared import PreparedTask
 from decodebench.evaluation.progress import GridProgress
+from decodebench.evaluation.recorder import Recorder
 from decodebench.models import LoadedModel
 from decodebench.records import RunStore, prepare_results
 
@@ -32,7 +31,7 @@ class RunOptions:
         results: folder of runs.
         repeats: every cell is run so many times, in turn with the others.
         fresh: run cells again that are recorded.
-        limit: documents per task; ``None`` for all.
+        limit, limit_seed: which documents, of a group of each of its tasks; see :func:`.selection.select_documents`.
         batching: see :class:`decodebench.decoding.engine.Engine`.
         settings: generation settings that override the tasks' own.
     """
@@ -40,7 +39,8 @@ class RunOptions:
     results: Path
     repeats: int = 1
     fresh: bool = False
-    limit: int | None = None
+    limit: float | None = None
+    limit_seed: int | None = None
     batching: Batching = "continuous"
     settings: GenerationSettings = field(default_factory=GenerationSettings)
 
@@ -72,7 +72,10 @@ def run_grid(
             model, a results folder that cannot be used).
     """
     methods = {str(cell): _bound(cell, model, options.batching) for cell in cells}
-    prepared = {name: _Prepared(task, model, options) for name, task in tasks.items()}
+    prepared = {
+        name: PreparedTask(task, model, options.settings, options.limit, options.limit_seed)
+        for name, task in tasks.items()
+    }
     prepare_results(options.results)
     runs = [_CellRun(cell, methods[str(cell)], prepared[cell.task], model, options) for cell in cells]
     requests = sum(len(run.prepared.requests) for run in runs) * options.repeats
@@ -104,61 +107,12 @@ def _bound(cell: Cell, model: LoadedModel, batching: Batching) -> Method:
     return built
 
 
-class _Prepared:
-    """A task's requests, the same for every cell."""
-
-    def __init__(self, task: LoadedTask, model: LoadedModel, options: RunOptions) -> None:
-        self.task = task
-        self.lm = TaskLM(model, options.settings)
-        self.arguments: dict[str, Any] = {
-            "limit": options.limit,
-            "apply_chat_template": model.tokenizer.chat_template is not None,
-            "fewshot_as_multiturn": model.tokenizer.chat_template is not None,
-        }
-        instances = []
-        for each in task.tasks.values():
-            with quiet_lm_eval():
-                each.build_all_requests(**self.arguments, chat_template=self.lm.apply_chat_template)
-            instances += each.instances
-        if any(instance.request_type != "generate_until" for instance in instances):
-            raise ONLY_GENERATION
-        self.requests: list[Request] = self.lm.requests([i for i in instances for _ in range(i.repeats or 1)])
-        digest = hashlib.sha256("".join(sha256(repr(instance.args)) for instance in instances).encode())
-        self.info = {
-            "headline": task.headline,
-            "version": task.version,
-            "shots": task.shots,
-            "data": {"source": task.data.source, "sha256": task.data.sha256, "rows": task.data.rows},
-            "chat_template": self.arguments["apply_chat_template"],
-            "prompts_sha256": digest.hexdigest(),
-        }
-
-    def score(self, recorder: Recorder) -> dict[tuple[str, int], dict[str, float]]:
-        """Let lm-eval ask for all answers, filter and score them; by task and document, "metric,filter" to value."""
-        self.lm.recorder = recorder
-        with quiet_lm_eval():
-            results = lm_eval.evaluator.evaluate(
-                self.lm,
-                self.task.task_dict,
-                bootstrap_iters=0,
-                log_samples=True,
-                confirm_run_unsafe_code=True,  # asked of the user when the task was chosen
-                **self.arguments,
-            )
-        scores: dict[tuple[str, int], dict[str, float]] = {}
-        for name, samples in (results or {}).get("samples", {}).items():
-            for sample in samples:
-                values = scores.setdefault((name, sample["doc_id"]), {})
-                for metric in sample["metrics"]:
-                    if isinstance(sample[metric], int | float):
-                        values[f"{metric},{sample['filter']}"] = float(sample[metric])
-        return scores
-
-
 class _CellRun:
     """One cell while its grid is running."""
 
-    def __init__(self, cell: Cell, bound: Method, prepared: _Prepared, model: LoadedModel, options: RunOptions) -> None:
+    def __init__(
+        self, cell: Cell, bound: Method, prepared: PreparedTask, model: LoadedModel, options: RunOptions
+    ) -> None:
         self.cell, self.prepared, self.model, self.options = cell, prepared, model, options
         self.config = _config(cell, bound, model, options)
         self.store: RunStore | None = None
@@ -178,7 +132,8 @@ class _CellRun:
         progress.skip(len(self.store.samples(repeat)))
         if self.store.timing(repeat) is None:
             self._warm_up()
-        recorder = Recorder(self.store, repeat, self._generator(), self.model.device, progress.advance)
+        category = self.prepared.task.category
+        recorder = Recorder(self.store, repeat, self._generator(), self.model.device, category, progress.advance)
         scores = self.prepared.score(recorder)
         self.store.finish_repeat(repeat, self.store.timing(repeat) or {}, scores)
 
@@ -226,6 +181,7 @@ def _config(cell: Cell, bound: Method, model: LoadedModel, options: RunOptions) 
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,
         "limit": options.limit,
+        "limit_seed": options.limit_seed,
         "max_new_tokens": settings.max_new_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,

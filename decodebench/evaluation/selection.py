@@ -6,6 +6,31 @@ import random
 from decodebench.errors import UserError
 
 
+def parse_limit(text: str) -> float | None:
+    """What the user means by a limit.
+
+    Args:
+        text: a number of documents ("20"), or a share of them ("0.1", "10%").
+
+    Returns: a limit for `select_documents`; None for the whole share ("1.0", "100%").
+
+    Raises:
+        UserError: it is neither.
+    """
+    percent, share = text.endswith("%"), "." in text or text.endswith("%")
+    try:
+        value = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if share and 0 < value < 1:
+        return value
+    if share and value == 1:
+        return None
+    if not share and 1 <= value < math.inf and value == int(value):
+        return int(value)
+    raise UserError(f"--limit {text}: give a number of documents (20), or a share of them (0.1 or 10%)")
+
+
 def select_documents(n_docs: int, limit: float | None, seed: int | None = None) -> list[int]:
     """The indices of the documents to run, ascending.
 

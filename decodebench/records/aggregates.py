@@ -12,7 +12,7 @@ Timing = dict[str, Any]
 TIMES = ("seconds", "prefill_seconds", "decode_seconds", "draft_seconds")
 
 
-def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: str) -> dict[str, Any]:
+def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: str | None) -> dict[str, Any]:
     """Summarise the complete repeats of a run.
 
     Quality and the counts of documents, failures and finish reasons come from the first repeat, since a repeat
@@ -22,7 +22,7 @@ def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: st
     Args:
         samples: those of the repeats in `timings`; others are left out.
         timings: one for each complete repeat, in order; times in seconds, memory in bytes, `passes` of the engine.
-        headline: the metric that stands for the task.
+        headline: the metric that stands for the task; None where there is no score.
 
     Returns:
         What `run.json` holds under "aggregates". A number that the run cannot give (no tokens, no score) is None.
@@ -38,7 +38,7 @@ def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: st
     first = by_repeat[0] if by_repeat else []
 
     metrics = _metrics(first)
-    scores = metrics.get(headline, [])
+    scores = metrics.get(headline, []) if headline else []
     repeats = [_repeat(*pair) for pair in zip(by_repeat, timings, strict=True)]
     tokens = sum(repeat["tokens"] for repeat in repeats)
     passes = sum(repeat["passes"] for repeat in repeats)

@@ -72,7 +72,8 @@ class RunStore:
         Args:
             results_dir: the folder of runs; created if need be.
             config: everything that makes this run differ from another one; the number of repeats does not.
-            task_info: "headline" (a metric's name) and what identifies the questions.
+            task_info: "headline" (a metric's name, or None), what identifies the questions, and the "suite" that the
+                run was first wanted in.
             environment: versions and hardware.
             fresh: forget what is recorded and begin again.
 
@@ -244,8 +245,12 @@ class RunStore:
     def _check_same(self, config: Any, task_info: Any, environment: Any) -> None:
         if self.run["config"] != config:
             raise UserError(f"'{self.folder}' holds a run with another configuration: move it away")
-        # The same data may come from another place.
-        other = [name for name in differences(self.run["task"], task_info) if name != "data.source"]
+        # The same data may come from another place, and a run may be wanted in another suite or by itself.
+        other = [
+            name
+            for name in differences(self.run["task"], task_info)
+            if name != "data.source" and name.partition(".")[0] != "suite"
+        ]
         if other:
             raise UserError(
                 f"run '{self.folder.name}' was recorded with other questions ({', '.join(other)} differ): "
