@@ -13,10 +13,13 @@ log = logging.getLogger(__name__)
 
 # What a run and its baseline must share, and what they should, the most important first.
 REQUIRED = ("task", "batch_size")
-PREFERRED = ("model", "dtype", "device", "batching", "limit", "max_new_tokens", "temperature", "top_p", "top_k", "seed")
+PREFERRED = (
+    *("model", "dtype", "device", "batching", "limit", "limit_seed", "max_new_tokens"),
+    *("temperature", "top_p", "top_k", "seed"),
+)
 
 # What should be equal among the runs of a task that are compared.
-EQUAL_CONFIG = ("dtype", "device", "limit", "max_new_tokens", "temperature", "top_p", "top_k", "seed")
+EQUAL_CONFIG = ("dtype", "device", "limit", "limit_seed", "max_new_tokens", "temperature", "top_p", "top_k", "seed")
 EQUAL_TASK = ("headline", "version", "shots", "prompts_sha256")
 EQUAL_ENVIRONMENT = ("cpu", "cores", "gpu", "threads", "python", "decodebench")
 

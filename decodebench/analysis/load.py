@@ -52,8 +52,9 @@ class Run:
     def samples(self) -> "pd.DataFrame":
         """One row per request and complete repeat, with what comparisons need of it.
 
-        Columns: repeat, those of `DOCUMENT`, score (of the headline metric, NaN where there is none), tokens (how many
-        were committed), latency (seconds, NaN where there is none), output (the tokens as a tuple).
+        Columns: repeat, those of `DOCUMENT`, category (None where documents have none), score (of the headline
+        metric, NaN where there is none), tokens (how many were committed), latency (seconds, NaN where there is none),
+        output (the tokens as a tuple).
         """
         import pandas as pd
 
@@ -70,6 +71,7 @@ class Run:
                 sample["doc_id"],
                 sample.get("idx", 0),
                 sample.get("doc_hash") or "",
+                sample.get("category"),
                 number((sample.get("scores") or {}).get(headline)),
                 token_count(sample),
                 number(sample.get("latency")),
@@ -78,7 +80,7 @@ class Run:
             for sample in samples
             if sample["repeat"] < self.record["repeats"]
         )
-        columns = ["repeat", *DOCUMENT, "score", "tokens", "latency", "output"]
+        columns = ["repeat", *DOCUMENT, "category", "score", "tokens", "latency", "output"]
         frame = pd.DataFrame(rows, columns=columns)
         return frame.astype({"score": float, "latency": float})
 

@@ -64,7 +64,10 @@ def print_table(frame: "pd.DataFrame", caption: str, file: TextIO | None = None,
 def caption(frame: "pd.DataFrame", common: str) -> str:
     """What the table leaves unsaid: what all runs have in common, and for each task its metric and size."""
     tasks = frame.groupby("task").agg({"metric": "first", "documents": "max"})
-    about = [f"{task}: {row.metric} of {row.documents} documents" for task, row in tasks.iterrows()]
+    about = [
+        f"{task}: {f'{row.metric} of ' if _known(row.metric) else ''}{row.documents} documents"
+        for task, row in tasks.iterrows()
+    ]
     return "\n".join([common, *about])
 
 
@@ -116,32 +119,37 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-# Name of a column, whether the usual table has it, and how a row shows it.
-VIEW: list[tuple[str, bool, Callable[[Row], str]]] = [
-    ("task", True, lambda row: row["task"]),
-    ("batch", True, lambda row: str(row["batch_size"])),
-    ("method", True, lambda row: row["label"]),
-    ("n", False, lambda row: str(row["documents"])),
-    ("score %", True, _if_known("score", _score)),
-    ("Δ", True, _if_known("difference", _difference)),
-    ("Δ 95 %", False, _if_known("difference", _difference_interval)),
-    ("p", False, _if_known("p_value", _p_value)),
-    ("same %", False, _if_known("equal_outputs", lambda row: f"{100 * row['equal_outputs']:.0f}")),
-    ("tok/pass", True, _if_known("tokens_per_pass", lambda row: f"{row['tokens_per_pass']:.2f}")),
-    ("tok/s", True, _if_known("tokens_per_second", _speed)),
-    ("min–max", False, _if_known("tokens_per_second", _speed_spread)),
-    ("speed-up", True, _if_known("speedup", _speedup)),
-    ("p50 s", True, _if_known("latency_p50", lambda row: number(row["latency_p50"]))),
-    ("p95 s", False, _if_known("latency_p95", lambda row: number(row["latency_p95"]))),
-    ("TTFT s", False, _if_known("ttft_p50", lambda row: number(row["ttft_p50"]))),
-    ("GB", False, _if_known("peak_memory_bytes", lambda row: f"{row['peak_memory_bytes'] / 1e9:.2f}")),
-    ("failed", False, lambda row: str(row["failed_requests"])),
+# When a column is in the usual table.
+ALWAYS, SCORED, UNSCORED, NEVER = "always", "where there is a score", "where there is none", "never"
+
+# Name of a column, when the usual table has it, and how a row shows it.
+VIEW: list[tuple[str, str, Callable[[Row], str]]] = [
+    ("task", ALWAYS, lambda row: row["task"]),
+    ("batch", ALWAYS, lambda row: str(row["batch_size"])),
+    ("method", ALWAYS, lambda row: row["label"]),
+    ("n", NEVER, lambda row: str(row["documents"])),
+    ("score %", SCORED, _if_known("score", _score)),
+    ("Δ", SCORED, _if_known("difference", _difference)),
+    ("Δ 95 %", NEVER, _if_known("difference", _difference_interval)),
+    ("p", NEVER, _if_known("p_value", _p_value)),
+    ("same %", NEVER, _if_known("equal_outputs", lambda row: f"{100 * row['equal_outputs']:.0f}")),
+    ("tok/pass", ALWAYS, _if_known("tokens_per_pass", lambda row: f"{row['tokens_per_pass']:.2f}")),
+    ("tok/s", ALWAYS, _if_known("tokens_per_second", _speed)),
+    ("min–max", NEVER, _if_known("tokens_per_second", _speed_spread)),
+    ("speed-up", ALWAYS, _if_known("speedup", _speedup)),
+    ("p50 s", ALWAYS, _if_known("latency_p50", lambda row: number(row["latency_p50"]))),
+    ("p95 s", UNSCORED, _if_known("latency_p95", lambda row: number(row["latency_p95"]))),
+    ("p99 s", UNSCORED, _if_known("latency_p99", lambda row: number(row["latency_p99"]))),
+    ("TTFT s", NEVER, _if_known("ttft_p50", lambda row: number(row["ttft_p50"]))),
+    ("GB", NEVER, _if_known("peak_memory_bytes", lambda row: f"{row['peak_memory_bytes'] / 1e9:.2f}")),
+    ("failed", NEVER, lambda row: str(row["failed_requests"])),
 ]
 LEFT = {"task", "method"}
 
 
 def _cells(frame: "pd.DataFrame", wide: bool) -> tuple[list[str], list[list[str]]]:
-    shown = [(name, write) for name, usual, write in VIEW if usual or wide]
+    usual = {ALWAYS, SCORED if frame["score"].notna().any() else UNSCORED}
+    shown = [(name, write) for name, when, write in VIEW if wide or when in usual]
     return [name for name, _ in shown], [[write(row) for _, write in shown] for row in frame.to_dict("records")]
 
 
