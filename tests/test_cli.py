@@ -7,16 +7,21 @@ from pathlib import Path
 
 import harness
 import pytest
+from canned import DATA, needs_data
 
 import decodebench
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``model``, ``data`` and somebody else's ``photos``."""
+    """A folder with ``model``, ``data``, data that are ``torn`` and ``bare``, and somebody else's ``photos``."""
     folder = tmp_path_factory.mktemp("place")
     harness.save_tiny(folder / "model")
     harness.write_questions(folder / "data", 3)
+    torn = harness.write_questions(folder / "torn", 3) / "gsm8k" / "test.jsonl"
+    torn.write_text(torn.read_text()[:-9])
+    bare = harness.write_questions(folder / "bare", 1) / "gsm8k" / "test.jsonl"
+    bare.write_text('{"question": "Why?"}\n')
     (folder / "photos").mkdir()
     (folder / "photos" / "cat.jpg").write_bytes(b"miaow")
     return folder
@@ -71,7 +76,14 @@ def test_methods_tasks_and_models_say_what_is_there(place: Path) -> None:
         ((*RUN, "--method", "mars", "--tau", "1.5"), "--tau 1.5: must be between 0 and 1"),
         ((*RUN, "--batch-size", "0"), "--batch-size 0: must be at least 1"),
         ((*RUN, "--batch-size", "four"), "--batch-size four: must be a whole number"),
-        ((*RUN, "--limit", "0"), "--limit"),
+        ((*RUN, "--limit", "0"), "--limit 0: give a number of documents (20), or a share of them (0.1 or 10%)"),
+        ((*RUN, "--limit", "150%"), "--limit 150%"),
+        ((*RUN, "--limit-seed", "1"), "--limit-seed needs --limit"),
+        ((*RUN, "--prompts", "mine.jsonl"), "--prompts mine.jsonl is for task speed"),
+        ((*RUN, "--tasks", "speed", "--prompts", "mine.jsonl"), "no file mine.jsonl with prompts"),
+        ((*RUN, "--tasks", "gpqa"), "cannot load Idavidrein/gpqa from the hub"),
+        ((*RUN, "--data-dir", "torn"), "gsm8k/test.jsonl, line 3: broken JSON"),
+        ((*RUN, "--data-dir", "bare"), "gsm8k/test.jsonl, line 1: no column 'answer'"),
         ((*RUN, "--dtype", "float8"), "unknown dtype 'float8'"),
         ((*RUN, "--device", "tpu"), "--device tpu: choose auto, cpu, cuda, cuda:N or mps"),
         ((*RUN, "--batching", "dynamic"), "--batching dynamic: choose continuous or static"),
@@ -113,3 +125,19 @@ def test_run_compare_and_plot_from_end_to_end(place: Path) -> None:
     assert drawn.returncode == 0, drawn.stderr
     assert (place / "frontier.png").stat().st_size > 10_000
     assert (place / "frontier.svg").read_text().startswith("<?xml")
+
+
+@needs_data
+def test_the_papers_suite_from_end_to_end(place: Path) -> None:
+    harness.save_tiny(place / "roomy", max_position_embeddings=4096)
+    suite = ("--tasks", "paper", "--limit", "1", "--max-new-tokens", "4", "--batch-size", "8", "--allow-code-execution")
+    done = decodebench_in(
+        place, "run", "--model", "roomy", "--data-dir", str(DATA), "--method", "ar,mars", *suite, "--results", "paper"
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 10
+    assert "gpqa: no access (cannot load Idavidrein/gpqa from the hub" in done.stderr
+    compared = decodebench_in(place, "compare", "paper")
+    assert compared.returncode == 0, compared.stderr
+    assert "paper without gpqa · batch 8" in compared.stdout
+    assert "mean over ifeval, bbh, mmlu_pro, gsm8k, humaneval (gpqa: no access) of 44 documents" in compared.stdout

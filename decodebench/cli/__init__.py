@@ -9,9 +9,10 @@ import typer
 
 from decodebench import __version__
 from decodebench.cli.compare import compare
-from decodebench.cli.listing import methods, models, tasks
+from decodebench.cli.listing import methods, models
 from decodebench.cli.plot import plot_app
 from decodebench.cli.run import run, with_knobs
+from decodebench.cli.tasks import tasks_app
 from decodebench.errors import UserError
 
 
@@ -28,7 +29,7 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     app.command("compare")(compare)
     app.add_typer(plot_app, name="plot")
     app.command("methods")(methods)
-    app.command("tasks")(tasks)
+    app.add_typer(tasks_app, name="tasks")
     app.command("models")(models)
     return app
 

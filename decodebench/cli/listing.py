@@ -1,9 +1,5 @@
-"""`decodebench methods`, `tasks` and `models`: what is there."""
+"""`decodebench methods` and `models`: what is there."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -26,17 +22,6 @@ def methods() -> None:
     console.print(table)
     console.print()
     console.print(details)
-
-
-def tasks(data_dir: Annotated[Path | None, typer.Option(help="Local copies of data sets.")] = None) -> None:
-    """Benchmarks, with where their data would come from."""
-    from decodebench.evaluation.catalog import list_tasks
-
-    table = Table("task", "shots", "metric", "documents", "data", "", box=None, pad_edge=False)
-    for info in list_tasks(data_dir=data_dir):
-        numbers = [str(n) if n is not None else "" for n in (info.shots, info.metric, info.documents)]
-        table.add_row(info.name, *numbers, info.data, info.description)
-    Console().print(table)
 
 
 def models() -> None:
