@@ -15,6 +15,8 @@ TIMEOUT = 5.0  # seconds to wait for a sign of life
 class NoAccess(UserError):
     """The hub cannot be reached, or keeps a gated data set from this user."""
 
+    reason = "no access"
+
 
 def from_hub(path: str, name: str | None, options: Mapping[str, Any]) -> datasets.DatasetDict:
     """A data set by its name and subset; `options` are those of `datasets.load_dataset`.

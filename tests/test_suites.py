@@ -51,11 +51,21 @@ def test_what_cannot_be_had_is_left_out_of_a_suite_only(pair: Path) -> None:
     assert list(left_out) == ["gpqa"]
     assert "Name or service not known" in str(left_out["gpqa"])
     assert loaded["gsm8k"].suite is not None
-    assert loaded["gsm8k"].suite.no_access == ("gpqa",)
+    assert loaded["gsm8k"].suite.left_out == {"gpqa": "no access"}
     with pytest.raises(NoAccess):
         load_tasks(["pair", "gpqa"], data_dir=pair)
     with pytest.raises(NoAccess):  # nothing is left
         load_tasks(["pair"])
+
+
+def test_code_is_run_only_with_leave(pair: Path) -> None:
+    taskfiles.own_files()["pair"].write_text("suite: [gsm8k, humaneval]\n")
+    loaded, left_out = load_tasks(["pair"], data_dir=pair)
+    assert list(loaded) == ["gsm8k"]
+    assert left_out["humaneval"].reason == "code execution not allowed"
+    assert list(load_tasks(["pair"], data_dir=pair, allow_code=True)[0]) == ["gsm8k", "humaneval"]
+    with pytest.raises(UserError, match="add --allow-code-execution"):
+        load_tasks(["humaneval"])
 
 
 def test_a_run_may_be_wanted_by_itself_and_in_a_suite(pair: Path, tmp_path: Path) -> None:
@@ -66,12 +76,12 @@ def test_a_run_may_be_wanted_by_itself_and_in_a_suite(pair: Path, tmp_path: Path
     assert first.error is second.error is None
     assert first.folder is not None
     assert read_run(first.folder)["task"]["suite"] == {
-        "name": "pair", "tasks": ["gsm8k", "gpqa"], "no_access": ["gpqa"]
+        "name": "pair", "tasks": ["gsm8k", "gpqa"], "left_out": {"gpqa": "no access"}
     }  # fmt: skip
     assert read_run(first.folder)["repeats"] == 2
 
 
-SUITE = {"name": "exam", "tasks": ["gsm8k", "stepmath", "humaneval_chat", "gpqa"], "no_access": ["gpqa"]}
+SUITE = {"name": "exam", "tasks": ["gsm8k", "stepmath", "humaneval_chat", "gpqa"], "left_out": {"gpqa": "no access"}}
 
 
 def write_suite_run(results: Path, method: str, task: str, **options: Any) -> None:

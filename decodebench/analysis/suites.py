@@ -46,15 +46,15 @@ def _suites(runs: Sequence[Run]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for run in runs:
         if suite := (run.record.get("task") or {}).get("suite"):
-            known = found.setdefault(suite["name"], {**suite, "no_access": set()})
-            known["no_access"].update(suite["no_access"])
+            known = found.setdefault(suite["name"], {**suite, "left_out": {}})
+            known["left_out"] |= suite["left_out"]
     return list(found.values())
 
 
 def _average(rows: "pd.DataFrame", suite: dict[str, Any]) -> dict[str, Any]:
     present = [name for name in suite["tasks"] if name in set(rows["task"])]
     missing = [name for name in suite["tasks"] if name not in present]
-    reasons = [f"{name}: {'no access' if name in suite['no_access'] else 'not run'}" for name in missing]
+    reasons = [f"{name}: {suite['left_out'].get(name, 'not run')}" for name in missing]
     average = {name: rows.iloc[0][name] for name in ("batch_size", "series", "family", "method", "tau", "model")}
     average |= {
         "task": suite["name"] + (f" without {', '.join(missing)}" if missing else ""),

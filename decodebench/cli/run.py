@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from decodebench.decoding import Knob
     from decodebench.evaluation.runner import Outcome
 
-UNSAFE = (
-    "task '{}' runs code that the model writes. It runs in a separate process with limits on time, memory, processes "
-    "and files, but no sandbox is perfect: add --allow-code-execution if you accept that"
-)
-
-
 PANEL = "Knobs of the methods (comma lists make a grid)"
 
 
@@ -127,12 +121,11 @@ def run(
     expand_grid(methods, [], batch_sizes, knobs)  # names what is wrong before data are loaded
     if results.exists():
         prepare_results(results)
-    loaded, left_out = load_tasks(split(tasks), data_dir=data_dir, tasks_dir=tasks_dir, prompts=prompts)
-    for task in loaded.values():
-        if task.unsafe_code and not allow_code_execution:
-            raise UserError(UNSAFE.format(task.name))
-    for name, reason in left_out.items():
-        print(f"{name}: no access ({reason}): left out", file=sys.stderr)
+    loaded, left_out = load_tasks(
+        split(tasks), data_dir=data_dir, tasks_dir=tasks_dir, prompts=prompts, allow_code=allow_code_execution
+    )
+    for name, error in left_out.items():
+        print(f"{name}: {error.reason} ({error}): left out", file=sys.stderr)
     cells = expand_grid(methods, list(loaded), batch_sizes, knobs)
     options = RunOptions(
         results=results,

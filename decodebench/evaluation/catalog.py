@@ -24,6 +24,10 @@ from decodebench.tasks.hub import NoAccess
 FEWSHOT_SEED, RANDOM_SEED = 1234, 0
 
 SPEED = "speed"  # the benchmark that takes the user's own prompts
+UNSAFE = (
+    "task '{}' runs code that the model writes. It runs in a separate process with limits on time, memory, processes "
+    "and files, but no sandbox is perfect: add --allow-code-execution if you accept that"
+)
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,18 @@ class Suite:
     Args:
         name: as asked for.
         tasks: all that it stands for.
-        no_access: those of them that were left out, since their documents cannot be had.
+        left_out: those of them that could not be run, with the reason in a word or two.
     """
 
     name: str
-    tasks: tuple[str, ...]
-    no_access: tuple[str, ...]
+    tasks: list[str]
+    left_out: dict[str, str]
+
+
+class NoLeave(UserError):
+    """A benchmark runs code that the model writes, to which the user has not agreed."""
+
+    reason = "code execution not allowed"
 
 
 @dataclass(frozen=True)
@@ -81,18 +91,24 @@ class LoadedTask:
 
 
 def load_tasks(
-    names: Sequence[str], *, data_dir: Path | None = None, tasks_dir: Path | None = None, prompts: Path | None = None
-) -> tuple[dict[str, LoadedTask], dict[str, NoAccess]]:
+    names: Sequence[str],
+    *,
+    data_dir: Path | None = None,
+    tasks_dir: Path | None = None,
+    prompts: Path | None = None,
+    allow_code: bool = False,
+) -> tuple[dict[str, LoadedTask], dict[str, NoAccess | NoLeave]]:
     """Build benchmarks, those that a suite stands for in its place, each once.
 
     Args:
         names: of benchmarks and suites.
         prompts: the user's own prompts for `speed`, if that is among the names; the rest as for `load_task`.
+        allow_code: whether the user agrees to running code that the model writes.
 
-    Returns: the benchmarks by their names, and what is left out of suites, since its documents cannot be had.
+    Returns: the benchmarks by their names, and what is left out of suites, with the reason.
 
     Raises:
-        NoAccess: for a benchmark that was asked for by itself, or where nothing of a suite is left.
+        NoAccess, NoLeave: for a benchmark that was asked for by itself, or where nothing of a suite is left.
         UserError: as `load_task`.
     """
     if prompts and SPEED not in names:
@@ -101,20 +117,21 @@ def load_tasks(
     configs = {name: taskfiles.read(own[name], resolve=False) for name in names if name in own}
     suites: dict[str, list[str]] = {name: config["suite"] for name, config in configs.items() if "suite" in config}
     loaded: dict[str, LoadedTask] = {}
-    left_out: dict[str, NoAccess] = {}
+    left_out: dict[str, NoAccess | NoLeave] = {}
     for name in dict.fromkeys(part for asked in names for part in suites.get(asked, [asked])):
         try:
-            loaded[name] = load_task(
-                name, data_dir=data_dir, tasks_dir=tasks_dir, prompts=prompts if name == SPEED else None
-            )
-        except NoAccess as error:
+            task = load_task(name, data_dir=data_dir, tasks_dir=tasks_dir, prompts=prompts if name == SPEED else None)
+            if task.unsafe_code and not allow_code:
+                raise NoLeave(UNSAFE.format(name))
+            loaded[name] = task
+        except (NoAccess, NoLeave) as error:
             if name in names:
                 raise
             left_out[name] = error
     if not loaded and left_out:
         raise next(iter(left_out.values()))
     for suite, members in suites.items():
-        info = Suite(suite, tuple(members), tuple(name for name in members if name in left_out))
+        info = Suite(suite, members, {name: left_out[name].reason for name in members if name in left_out})
         loaded |= {name: replace(loaded[name], suite=info) for name in members if name in loaded}
     return {task.name: task for task in loaded.values()}, left_out
 
