@@ -71,6 +71,8 @@ class _Generate(Generator):
     """
 
     def __init__(self, model: LoadedModel, batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size {batch_size}: must be at least 1")
         self.model, self.batch_size = model, batch_size
         self.context = context_length(model.model.config.get_text_config())
         self.statistics = Statistics()
@@ -126,7 +128,7 @@ class _Generate(Generator):
                 ids.to(self.model.device),
                 attention_mask=mask.to(self.model.device),
                 generation_config=config,
-                stopping_criteria=StoppingCriteriaList([stop, clock]),
+                stopping_criteria=StoppingCriteriaList([stop, clock] if first.stop else [clock]),
             )[:, longest:].tolist()
         self._count(clock.ticks)
         return [

@@ -15,6 +15,7 @@ from decodebench.decoding import Batching, Request
 from decodebench.decoding.engine import Engine
 from decodebench.errors import UserError
 from decodebench.methods.ar import AR
+from decodebench.methods.hf_generate import HFGenerate
 from decodebench.methods.mars import MARS
 from decodebench.models import LoadedModel
 
@@ -91,8 +92,9 @@ def test_a_batch_may_be_larger_than_the_number_of_requests() -> None:
 
 
 def test_a_batch_needs_a_row() -> None:
-    with pytest.raises(ValueError, match="batch_size 0"):
-        AR().generator(tiny(), batch_size=0)
+    for method in (AR(), HFGenerate()):
+        with pytest.raises(ValueError, match="batch_size 0"):
+            method.generator(tiny(), batch_size=0)
 
 
 @pytest.mark.parametrize(("batching", "order"), [("continuous", [1, 2, 0, 3, 4, 5]), ("static", [1, 0, 2, 3, 4, 5])])

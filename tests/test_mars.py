@@ -195,6 +195,16 @@ def test_the_papers_block_cache_waits_and_caches_as_it_says(
     assert outcome(run(MODELS[kind], mars, requests, batch_size, batching=batching)) == expected
 
 
+def test_a_block_may_be_longer_than_any_answer() -> None:
+    model = MODELS["llama"]
+    requests = [Request([9 + n] * (7 * n + 1), 20 - n) for n in range(4)]
+    slow = Slow(model, block_size=4, tau=0.4)
+    expected = slow_blocks(slow, requests, batch_size=3, block=512, static=False)
+    assert not slow.doubtful
+    mars = MARS(block_size=4, tau=0.4, cache="block", cache_block=512)
+    assert outcome(run(model, mars, requests, batch_size=3)) == expected
+
+
 @pytest.mark.parametrize("cache", ["ragged", "block", "none"])
 @pytest.mark.parametrize(("metric", "tau"), [("probability", 1.0), ("margin", 1.0), ("entropy", 0.0)])
 def test_at_the_end_of_the_metrics_range_mars_is_autoregressive(cache: str, metric: str, tau: float) -> None:
