@@ -148,7 +148,7 @@ def _speedup_interval(run: Run, base: Run, pairs: "pd.DataFrame") -> dict[str, A
     values = ["tokens", "tokens_base", "latency", "latency_base"]
     known = pairs[pairs["repeat"].isin(counted)].set_index([*DOCUMENT, "repeat"])[values]
     table = known.unstack("repeat").dropna()
-    if table.empty:
+    if len(table) < 2:  # one request tells nothing of the spread
         return {}
     # Requests share a batch, so the engine's time has to be divided among them: each answers for it in proportion to
     # how long it was there. The sums over all requests are then the measured times.
