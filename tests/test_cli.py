@@ -127,6 +127,20 @@ def test_run_compare_and_plot_from_end_to_end(place: Path) -> None:
     assert (place / "frontier.svg").read_text().startswith("<?xml")
 
 
+def test_own_prompts_from_end_to_end(place: Path) -> None:
+    rows = [f'{{"prompt": "Count to {n}", "category": "{"even" if n % 2 == 0 else "odd"}"}}' for n in range(8)]
+    (place / "counts.jsonl").write_text("\n".join(rows))
+    prompts = ("--tasks", "speed", "--prompts", "counts.jsonl", "--limit", "75%", "--limit-seed", "1")
+    done = decodebench_in(
+        place, "run", "--model", "model", *prompts, "--max-new-tokens", "8", "--batch-size", "2", "--results", "speeds"
+    )
+    assert done.returncode == 0, done.stderr
+    compared = decodebench_in(place, "compare", "speeds", "--by-category")
+    assert compared.returncode == 0, compared.stderr
+    for words in ("speed:counts · batch 2", "speed:counts: even · batch 2", "speed:counts: 6 documents", "p99 s"):
+        assert words in compared.stdout
+
+
 @needs_data
 def test_the_papers_suite_from_end_to_end(place: Path) -> None:
     harness.save_tiny(place / "roomy", max_position_embeddings=4096)
