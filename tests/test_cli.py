@@ -76,6 +76,7 @@ def test_methods_tasks_and_models_say_what_is_there(place: Path) -> None:
         ((*RUN, "--method", "mars", "--tau", "1.5"), "--tau 1.5: must be between 0 and 1"),
         ((*RUN, "--batch-size", "0"), "--batch-size 0: must be at least 1"),
         ((*RUN, "--batch-size", "four"), "--batch-size four: must be a whole number"),
+        ((*RUN, "--method", ","), "nothing to run: name a --method"),
         ((*RUN, "--limit", "0"), "--limit 0: give a number of documents (20), or a share of them (0.1 or 10%)"),
         ((*RUN, "--limit", "150%"), "--limit 150%"),
         ((*RUN, "--limit-seed", "1"), "--limit-seed needs --limit"),

@@ -127,6 +127,8 @@ def run(
     for name, error in left_out.items():
         print(f"{name}: {error.reason} ({error}): left out", file=sys.stderr)
     cells = expand_grid(methods, list(loaded), batch_sizes, knobs)
+    if not cells:
+        raise UserError("nothing to run: name a --method, a --batch-size, and one of --tasks whose data can be had")
     options = RunOptions(
         results=results,
         repeats=repeats,

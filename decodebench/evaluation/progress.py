@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from decodebench.decoding import Generation
 
 SECONDS_BETWEEN_LINES = 15
+FINISHED_BEFORE_ESTIMATE = 8  # the first requests of a batch all end late
 
 
 class GridProgress:
@@ -73,6 +74,9 @@ class GridProgress:
         if self.console.is_terminal:
             return
         now = time.perf_counter()
-        left = (now - self.began) / self.finished * (self.total - self.finished)
-        self.say(f"[{self.finished}/{self.total}] {self.cell}: {self._speed()}, about {left:.0f} s left")
+        left = ""
+        if self.finished >= FINISHED_BEFORE_ESTIMATE:
+            seconds = (now - self.began) / self.finished * (self.total - self.finished)
+            left = f", about {seconds:.0f} s left"
+        self.say(f"[{self.finished}/{self.total}] {self.cell}: {self._speed()}{left}")
         self.last_line = now

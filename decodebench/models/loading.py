@@ -12,9 +12,9 @@ import torch
 
 from decodebench.decoding.forward import check_supported
 from decodebench.errors import UserError, first_line, unknown
+from decodebench.hub import impatient_hub
 from decodebench.models import adapters, embedded
 from decodebench.models.devices import fast_dtype, requested_dtype, resolve_device
-from decodebench.models.hub import impatient_hub
 
 CARD = "card.json"
 
@@ -82,7 +82,7 @@ def load_model(name: str, dtype: str = "auto", device: str = "auto", adapter: st
         hub = next(
             (repository for repository in (source, adapter) if repository and not Path(repository).exists()), None
         )
-        refusal = stack.enter_context(impatient_hub(hub)) if hub else None
+        refusal = stack.enter_context(impatient_hub(hub, "model")) if hub else None
         model, tokenizer, card = _load_checkpoint(source, name, asked, refusal)
         own = model.dtype
         if adapter is not None:
@@ -116,7 +116,7 @@ def load_tokenizer(name: str) -> Any:
     if (Path(name) / adapters.CONFIG).is_file():
         name = adapters.base_of(Path(name))
     source = _locate(name)
-    hub = contextlib.nullcontext() if Path(source).exists() else impatient_hub(source)
+    hub = contextlib.nullcontext() if Path(source).exists() else impatient_hub(source, "model")
     with hub as refusal, _loading(source, name, refusal):
         _, tokenizer, _ = _config_and_tokenizer(source, name)
         return tokenizer
