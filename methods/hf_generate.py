@@ -4,14 +4,24 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
-from decodebench.decoding import Batching, Finish, Generation, Generator, Method, Progress, Request, Statistics
+from decodebench.decoding import (
+    Batching,
+    Finish,
+    Generation,
+    Generator,
+    Method,
+    OnCommit,
+    OnFinish,
+    Request,
+    Statistics,
+)
 from decodebench.decoding.forward import context_length
 from decodebench.decoding.stopping import StopStrings, cut
 from decodebench.errors import UserError
@@ -80,8 +90,8 @@ class _Generate(Generator):
     def generate(
         self,
         requests: Sequence[Request],
-        on_commit: Callable[[Progress, list[int]], None] | None = None,
-        on_finish: Callable[[int, Generation], None] | None = None,
+        on_commit: OnCommit | None = None,
+        on_finish: OnFinish | None = None,
     ) -> list[Generation]:
         if on_commit is not None:
             raise UserError("hf-generate cannot stream: transformers returns a batch when all of it is done")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from decodebench.cli.options import OnlyTasks, Results
+
 
 class Format(StrEnum):
     """How the comparison is written."""
@@ -19,13 +21,11 @@ class Format(StrEnum):
 
 
 def compare(
-    results: Annotated[
-        list[Path] | None, typer.Argument(help="Folders of runs, or single runs.", show_default="results")
-    ] = None,
+    results: Results = None,
     baseline: Annotated[
         str, typer.Option(help="Method, or label of one of its settings, that the others are measured against.")
     ] = "ar",
-    task: Annotated[list[str] | None, typer.Option(help="Only these tasks (a comma list, or several times).")] = None,
+    task: OnlyTasks = None,
     format: Annotated[
         Format | None, typer.Option(help="Default: what the suffix of --out says, else a table.", show_default=False)
     ] = None,

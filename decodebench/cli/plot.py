@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from decodebench.cli.options import OnlyTasks, Results
+
 plot_app = typer.Typer(no_args_is_help=True, help="Draw recorded runs.")
 
 
@@ -15,13 +17,11 @@ def plot() -> None:
 
 @plot_app.command("frontier")
 def frontier(
-    results: Annotated[
-        list[Path] | None, typer.Argument(help="Folders of runs, or single runs.", show_default="results")
-    ] = None,
+    results: Results = None,
     baseline: Annotated[
         str, typer.Option(help="Method, or label of one of its settings, drawn as the baseline.")
     ] = "ar",
-    task: Annotated[list[str] | None, typer.Option(help="Only these tasks (a comma list, or several times).")] = None,
+    task: OnlyTasks = None,
     out: Annotated[
         list[Path] | None,
         typer.Option(

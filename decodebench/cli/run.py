@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from decodebench.cli.options import DataDir, TasksDir
 from decodebench.errors import UserError
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ def run(
     top_k: Annotated[int | None, typer.Option(min=0, help="0 is off.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
     results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
-    data_dir: Annotated[Path | None, typer.Option(help="Local copies of data sets.")] = None,
-    tasks_dir: Annotated[Path | None, typer.Option(help="Your own lm-eval task files.")] = None,
+    data_dir: DataDir = None,
+    tasks_dir: TasksDir = None,
     prompts: Annotated[
         Path | None, typer.Option(help="Your own prompts for task speed: JSON Lines with a 'prompt' each.")
     ] = None,

@@ -7,8 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-DataDir = Annotated[Path | None, typer.Option(help="Local copies of data sets.")]
-TasksDir = Annotated[Path | None, typer.Option(help="Your own lm-eval task files.")]
+from decodebench.cli.options import DataDir, TasksDir
 
 tasks_app = typer.Typer()
 

@@ -8,6 +8,8 @@ from decodebench.decoding.decoder import (
     Draft,
     Generator,
     Method,
+    OnCommit,
+    OnFinish,
     PassOutput,
     Statistics,
 )
@@ -26,6 +28,8 @@ __all__ = [
     "Generator",
     "Knob",
     "Method",
+    "OnCommit",
+    "OnFinish",
     "PassOutput",
     "Progress",
     "Request",

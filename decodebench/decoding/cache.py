@@ -105,10 +105,6 @@ class RaggedCache(Cache):
                 view = states[rows]
                 view[row, :, target] = view[row, :, source]  # the right side is gathered before anything is written
 
-    def bytes(self) -> int:
-        """Memory that the keys and values take."""
-        return sum(s.nbytes for layer in self.layers if layer.is_initialized for s in (layer.keys, layer.values))
-
 
 def window_attention(
     module: torch.nn.Module,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from decodebench.models import LoadedModel
 
 Batching = Literal["continuous", "static"]
+OnCommit = Callable[[Progress, list[int]], None]
+OnFinish = Callable[[int, Generation], None]
 
 
 @dataclass
@@ -47,8 +49,8 @@ class Generator(ABC):
     def generate(
         self,
         requests: Sequence[Request],
-        on_commit: Callable[[Progress, list[int]], None] | None = None,
-        on_finish: Callable[[int, Generation], None] | None = None,
+        on_commit: OnCommit | None = None,
+        on_finish: OnFinish | None = None,
     ) -> list[Generation]:
         """Continue every prompt.
 

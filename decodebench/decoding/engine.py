@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodebench.decoding.decoder import Batch, Batching, Commit, Decoder, Draft, Generator, PassOutput, Statistics
+from decodebench.decoding.decoder import (
+    Batch,
+    Batching,
+    Commit,
+    Decoder,
+    Draft,
+    Generator,
+    OnCommit,
+    OnFinish,
+    PassOutput,
+    Statistics,
+)
 from decodebench.decoding.forward import WindowModel, round_up, window_width
 from decodebench.decoding.request import Finish, Generation, Progress, Request
 from decodebench.decoding.rows import Rows
@@ -52,8 +63,8 @@ class Engine(Generator):
     def generate(
         self,
         requests: Sequence[Request],
-        on_commit: Callable[[Progress, list[int]], None] | None = None,
-        on_finish: Callable[[int, Generation], None] | None = None,
+        on_commit: OnCommit | None = None,
+        on_finish: OnFinish | None = None,
     ) -> list[Generation]:
         """See :meth:`Generator.generate`.
 
@@ -84,8 +95,8 @@ class _Run:
         self,
         engine: Engine,
         requests: Sequence[Request],
-        on_commit: Callable[[Progress, list[int]], None] | None,
-        on_finish: Callable[[int, Generation], None] | None,
+        on_commit: OnCommit | None,
+        on_finish: OnFinish | None,
     ) -> None:
         self.engine, self.model, self.decoder = engine, engine.model, engine.decoder
         self.continuous = engine.batching == "continuous"

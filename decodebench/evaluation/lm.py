@@ -81,9 +81,6 @@ class TaskLM(LM):
     def tokenizer_name(self) -> str:
         return self.name.replace("/", "__")
 
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        return self.tokenizer.chat_template if chat_template else None
-
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The prompt text of a conversation; models whose template knows no system role get it without one."""
         try:

@@ -71,13 +71,17 @@ def run_grid(
         UserError: before anything is run or written, for what cannot work (a method that lacks something on this
             model, a results folder that cannot be used).
     """
-    methods = {str(cell): _bound(cell, model, options.batching) for cell in cells}
+    methods = [_bound(cell, model, options.batching) for cell in cells]
     prepared = {
         name: PreparedTask(task, model, options.settings, options.limit, options.limit_seed)
         for name, task in tasks.items()
     }
     prepare_results(options.results)
-    runs = [_CellRun(cell, methods[str(cell)], prepared[cell.task], model, options) for cell in cells]
+    weights, surroundings = fingerprint(model.model), environment(model.device)
+    runs = [
+        _CellRun(cell, prepared[cell.task], model, options, _config(cell, bound, model, weights, options), surroundings)
+        for cell, bound in zip(cells, methods, strict=True)
+    ]
     requests = sum(len(run.prepared.requests) for run in runs) * options.repeats
     with ExitStack() as stack, GridProgress(requests) as progress:
         for repeat in range(options.repeats):
@@ -111,10 +115,16 @@ class _CellRun:
     """One cell while its grid is running."""
 
     def __init__(
-        self, cell: Cell, bound: Method, prepared: PreparedTask, model: LoadedModel, options: RunOptions
+        self,
+        cell: Cell,
+        prepared: PreparedTask,
+        model: LoadedModel,
+        options: RunOptions,
+        config: dict[str, Any],
+        surroundings: dict[str, Any],
     ) -> None:
         self.cell, self.prepared, self.model, self.options = cell, prepared, model, options
-        self.config = _config(cell, bound, model, options)
+        self.config, self.surroundings = config, surroundings
         self.store: RunStore | None = None
         self.warm = False
         self.error: str | None = None
@@ -122,8 +132,7 @@ class _CellRun:
     def repeat(self, repeat: int, stack: ExitStack, progress: GridProgress) -> None:
         if self.store is None:
             self.store = stack.enter_context(RunStore.open_or_create(
-                self.options.results, self.config, self.prepared.info, environment(self.model.device),
-                fresh=self.options.fresh,
+                self.options.results, self.config, self.prepared.info, self.surroundings, fresh=self.options.fresh
             ))  # fmt: skip
         if repeat < self.store.repeats:
             progress.skip(len(self.prepared.requests))
@@ -167,12 +176,12 @@ class _CellRun:
         return Outcome(self.cell, folder, self.store.run["aggregates"] if self.store else {}, self.error)
 
 
-def _config(cell: Cell, bound: Method, model: LoadedModel, options: RunOptions) -> dict[str, Any]:
+def _config(cell: Cell, bound: Method, model: LoadedModel, weights: str, options: RunOptions) -> dict[str, Any]:
     """Everything that makes this run differ from another one."""
     settings = options.settings
     return {
         "model": model.name,
-        "weights": fingerprint(model.model),
+        "weights": weights,
         "task": cell.task,
         "method": cell.method,
         "knobs": {name: getattr(bound, name) for name in knobs_of(bound)},

@@ -1,0 +1,11 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Results = Annotated[list[Path] | None, typer.Argument(help="Folders of runs, or single runs.", show_default="results")]
+OnlyTasks = Annotated[list[str] | None, typer.Option(help="Only these tasks (a comma list, or several times).")]
+DataDir = Annotated[Path | None, typer.Option(help="Local copies of data sets.")]
+TasksDir = Annotated[Path | None, typer.Option(help="Your own lm-eval task files.")]
