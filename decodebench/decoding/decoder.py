@@ -128,6 +128,8 @@ class Commit:
         path: ``[rows, n]`` which draft slots these are, in order (trees); ``None`` means the leading ones.
         cache_pending: whether the keys and values of the committed tokens that were fed in this pass stay cached. A
             method that says False has them fed again in the next pass.
+        state: ``[rows, state_size]`` ids, what the method wants to find in :attr:`Batch.state` in the next pass of the
+            same request; ``None`` leaves what is there.
     """
 
     tokens: Tensor
@@ -135,12 +137,13 @@ class Commit:
     kept: Tensor | None = None
     path: Tensor | None = None
     cache_pending: bool = True
+    state: Tensor | None = None
 
 
 class Chooser(Protocol):
     """:func:`decodebench.decoding.sampling.choose` for the rows of a batch."""
 
-    def __call__(self, logits: Tensor, metric: str | None = None) -> "Choice": ...
+    def __call__(self, logits: Tensor, metric: str | None = None, ahead: Tensor | None = None) -> "Choice": ...
 
 
 @dataclass
@@ -152,6 +155,8 @@ class Batch:
         total: ``[rows]`` committed tokens, the prompt's included.
         cached: ``[rows]`` leading tokens whose keys and values are in the cache.
         tau: ``[rows]`` float32 confidence thresholds.
+        state: ``[rows, state_size]`` what the method's last :class:`Commit` of each request left there; −1 throughout
+            for a request that has had none.
         host_total, host_cached, host_tau: ``total``, ``cached`` and ``tau`` on the host, where they are known without
             waiting for the device.
         choose: picks a token per prediction as each row's :class:`Sampling` says; see
@@ -162,6 +167,7 @@ class Batch:
     total: Tensor
     cached: Tensor
     tau: Tensor
+    state: Tensor
     host_total: np.ndarray
     host_cached: np.ndarray
     host_tau: np.ndarray
@@ -187,6 +193,9 @@ class Decoder(Method):
 
     max_draft: int = field(init=False, default=0, repr=False)
     """The most draft slots in any pass; set it in ``bind``."""
+
+    state_size: int = field(init=False, default=0, repr=False)
+    """Ids that a request carries from pass to pass (guesses, a half-filled block); set it in ``bind``."""
 
     @property
     def default_tau(self) -> float:

@@ -112,7 +112,8 @@ class _Run:
         capacity = round_up(longest + self.decoder.max_draft + 1, 64)
         size = min(engine.batch_size, max(len(requests), 1))
         answer = max((self._limit(r) - len(r.prompt) for r in requests), default=1)
-        self.rows = Rows(size, capacity, max(answer, 1), self.model.new_cache(size, capacity), device)
+        cache = self.model.new_cache(size, capacity)
+        self.rows = Rows(size, capacity, max(answer, 1), cache, device, self.decoder.state_size)
 
     def all(self) -> list[Generation]:
         while self.queue or len(self.rows):
@@ -213,6 +214,8 @@ class _Run:
         if commit.cache_pending:
             batch.cached.copy_(batch.total + kept)
         batch.total.add_(count)
+        if commit.state is not None:
+            batch.state.copy_(commit.state)
 
         packet = torch.stack([count, kept, (first_stop <= count).long(), suspect], 1)
         host = torch.cat([tokens, packet], 1).cpu().numpy()

@@ -22,9 +22,12 @@ class Rows:
         size: the most rows at a time.
         capacity: positions per row.
         longest: the most tokens that any request generates.
+        state_size: ids that a method carries per row.
     """
 
-    def __init__(self, size: int, capacity: int, longest: int, cache: RaggedCache, device: torch.device) -> None:
+    def __init__(
+        self, size: int, capacity: int, longest: int, cache: RaggedCache, device: torch.device, state_size: int = 0
+    ) -> None:
         self.cache = cache
         self.device = device
         self.longest = longest
@@ -37,6 +40,7 @@ class Rows:
         self.host_cached = np.zeros(size, dtype=np.int64)
         self.tau = torch.zeros(size, dtype=torch.float32, device=device)
         self.host_tau = np.full(size, np.nan, dtype=np.float32)
+        self.state = torch.full((size, state_size), -1, dtype=torch.long, device=device)
         self.sampling: RowSampling | None = None
 
     def __len__(self) -> int:
@@ -51,6 +55,7 @@ class Rows:
             self.lengths[:, row] = torch.tensor([len(prompt), 0, len(prompt), limit], device=self.device)
             self.host_total[row], self.host_cached[row] = len(prompt), 0
         self.progress.extend(new)
+        self.state[first : len(self)] = -1
         self._composition_changed()
         return slice(first, len(self))
 
@@ -60,6 +65,7 @@ class Rows:
             last = len(self) - 1
             if row != last:
                 self.tokens[row] = self.tokens[last]
+                self.state[row] = self.state[last]
                 self.lengths[:, row] = self.lengths[:, last]
                 self.host_total[row], self.host_cached[row] = self.host_total[last], self.host_cached[last]
                 self.progress[row] = self.progress[last]
@@ -84,14 +90,15 @@ class Rows:
         total, prompt = self.total[rows], self.prompt[rows]
         sampling = self.sampling and self.sampling.narrow(rows.start, total.shape[0])
 
-        def pick(logits: Tensor, metric: str | None = None) -> Choice:
-            return choose(logits, sampling, total - prompt, metric)
+        def pick(logits: Tensor, metric: str | None = None, ahead: Tensor | None = None) -> Choice:
+            return choose(logits, sampling, total - prompt, metric, ahead)
 
         return Batch(
             tokens=self.tokens[rows],
             total=total,
             cached=self.cached[rows],
             tau=self.tau[rows],
+            state=self.state[rows],
             host_total=self.host_total[rows],
             host_cached=self.host_cached[rows],
             host_tau=self.host_tau[rows],

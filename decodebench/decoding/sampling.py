@@ -59,7 +59,13 @@ def uniform_draws(seed: int, n: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=seed % 2**64)).random(n)
 
 
-def choose(logits: Tensor, sampling: RowSampling | None, generated: Tensor, metric: str | None) -> Choice:
+def choose(
+    logits: Tensor,
+    sampling: RowSampling | None,
+    generated: Tensor,
+    metric: str | None,
+    ahead: Tensor | None = None,
+) -> Choice:
     """Pick a token per prediction and say how sure the model was.
 
     Confidence is read from the model's own distribution, before temperature and truncation, so that a threshold means
@@ -71,10 +77,12 @@ def choose(logits: Tensor, sampling: RowSampling | None, generated: Tensor, metr
         generated: ``[rows]`` tokens generated so far: prediction j is for output position ``generated + j``.
         metric: ``probability`` (of the chosen token), ``entropy`` (nats) or ``margin`` (the most probable token's
             probability minus the next one's); ``None`` asks for no confidence.
+        ahead: ``[rows or 1, n]`` where predictions are not consecutive: prediction j is for output position
+            ``generated + ahead[j]``.
     """
     tokens = logits.argmax(-1)
     if sampling is not None:
-        tokens = torch.where(sampling.temperature > 0, _sample(logits, sampling, generated), tokens)
+        tokens = torch.where(sampling.temperature > 0, _sample(logits, sampling, generated, ahead), tokens)
     if metric is None:
         return Choice(tokens, None)
     if metric == "probability":
@@ -91,9 +99,10 @@ def _logsumexp(logits: Tensor) -> Tensor:
     return logits.float().logsumexp(-1)
 
 
-def _sample(logits: Tensor, sampling: RowSampling, generated: Tensor) -> Tensor:
+def _sample(logits: Tensor, sampling: RowSampling, generated: Tensor, ahead: Tensor | None) -> Tensor:
     """Inverse-CDF sampling with one uniform draw per output position; ``[rows, n]``."""
-    n = logits.shape[1]
+    if ahead is None:
+        ahead = torch.arange(logits.shape[1], device=logits.device)
     scaled = logits.float() / sampling.temperature.clamp(min=1e-6)[..., None]
     if sampling.most_top_k:
         scaled = scaled.masked_fill(scaled < _kth_largest(scaled, sampling.top_k, sampling.most_top_k), -torch.inf)
@@ -101,7 +110,7 @@ def _sample(logits: Tensor, sampling: RowSampling, generated: Tensor) -> Tensor:
         scaled = _nucleus(scaled, sampling.top_p)
     # float64: the sum of 150,000 float32 terms is off by more than the probability of a rare token
     cumulative = scaled.softmax(-1).to(sampling.uniform.dtype).cumsum(-1)
-    position = generated[:, None] + torch.arange(n, device=logits.device)
+    position = generated[:, None] + ahead
     draw = sampling.uniform.gather(1, position.clamp(max=sampling.uniform.shape[1] - 1))[..., None]
     # right=True skips tokens of probability zero
     chosen = torch.searchsorted(cumulative, draw * cumulative[..., -1:], right=True)[..., 0]
