@@ -1,0 +1,1 @@
+"""Training what the methods need: MARS checkpoints and their autoregressive control."""
