@@ -133,10 +133,11 @@ def _from_hub(name: str, count: int, seed: int, responses: bool) -> list[Convers
             found.append(_conversation(rows[index], f"{name}, row {index}", responses))
         except UserError as error:
             refused, why = refused + 1, why or str(error)
-        if len(found) == count:  # never with no count
+        if count and len(found) == count:
             break
     if len(found) < max(count, 1):
-        raise UserError(f"{name} has {len(found)} conversations that can be used" + (f" ({why})" if why else ""))
+        reason = f"; the first of {refused} left out: {why}" if refused else ""
+        raise UserError(f"{name} has {len(found)} conversations that can be used{reason}")
     if refused:
         log.warning("%s: %d rows left out, the first because of %s", name, refused, why)
     return found
