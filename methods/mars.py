@@ -92,7 +92,7 @@ class MARS(Decoder):
             count = count.clamp(max=self.max_commit)
         if self.cache == "block":
             count = torch.minimum(count, self.cache_block - (batch.total - batch.cached))  # 0: the row waits
-        return Commit(choice.tokens, count, cache_pending=self.cache == "ragged")
+        return Commit(choice.tokens, count, cache_pending=self.cache == "ragged", confidence=choice.confidence)
 
     def _sure(self, confidence: torch.Tensor | None, batch: Batch) -> torch.Tensor:
         """``[rows, n]`` 1 where a prediction may be taken; the first always may."""

@@ -45,6 +45,9 @@ class Generator(ABC):
 
     statistics: Statistics
 
+    trace: bool = False
+    """Whether generations also say how sure the method was of each token, where it knows."""
+
     @abstractmethod
     def generate(
         self,
@@ -130,6 +133,8 @@ class Commit:
             method that says False has them fed again in the next pass.
         state: ``[rows, state_size]`` ids, what the method wants to find in :attr:`Batch.state` in the next pass of the
             same request; ``None`` leaves what is there.
+        confidence: ``[rows, n]`` how sure the method was of ``tokens``, in its own metric, for traces; ``None`` where
+            it did not ask.
     """
 
     tokens: Tensor
@@ -138,6 +143,7 @@ class Commit:
     path: Tensor | None = None
     cache_pending: bool = True
     state: Tensor | None = None
+    confidence: Tensor | None = None
 
 
 class Chooser(Protocol):

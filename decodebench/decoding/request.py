@@ -81,6 +81,7 @@ class Progress:
         committed: tokens committed in each pass so far.
         pass_seconds: wall-clock time of each of these passes.
         admitted: ``time.perf_counter()`` when the request got its row.
+        confidence: of each token so far, where it is traced; NaN where the method did not ask.
     """
 
     request: Request
@@ -89,6 +90,7 @@ class Progress:
     tokens: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
     pass_seconds: list[float] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
     first_token: float | None = None
 
 
@@ -104,6 +106,7 @@ class Generation:
         pass_seconds: wall-clock seconds of each of these passes.
         ttft: seconds from admission (the request got a row) to its first token; NaN where there is none.
         latency: seconds from admission to the end.
+        confidence: of each token, as for :class:`Progress`; ``None`` where it is not traced.
     """
 
     text: str
@@ -113,6 +116,7 @@ class Generation:
     pass_seconds: list[float]
     ttft: float
     latency: float
+    confidence: list[float] | None = None
 
     @property
     def passes(self) -> int:
