@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
@@ -9,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decodebench.decoding.forward import WindowModel
 from decodebench.decoding.knobs import check_knobs
 from decodebench.decoding.request import Generation, Progress, Request
 
 if TYPE_CHECKING:
-    from decodebench.decoding.sampling import Choice
+    from decodebench.decoding.sampling import Choice, RowSampling
     from decodebench.models import LoadedModel
 
 Batching = Literal["continuous", "static"]
@@ -27,10 +29,10 @@ class Statistics:
 
     Attributes:
         passes: forward passes of the target model, each counted once whatever its number of rows.
-        draft_passes: forward passes of a draft model.
+        draft_passes: forward passes of a draft model, or of part of the target.
         prefill_seconds: passes that read prompts (they commit the first tokens, too).
         decode_seconds: all other passes.
-        draft_seconds: the part of both spent in ``draft``.
+        draft_seconds: the part of both spent on making drafts.
     """
 
     passes: int = 0
@@ -44,9 +46,6 @@ class Generator(ABC):
     """Anything that turns requests into generations: our engine, or an adapter to somebody else's."""
 
     statistics: Statistics
-
-    trace: bool = False
-    """Whether generations also say how sure the method was of each token, where it knows."""
 
     @abstractmethod
     def generate(
@@ -114,9 +113,11 @@ class PassOutput:
     Attributes:
         logits: ``[rows, 1 + d, vocab]`` in the model's dtype. ``[:, 0]`` predicts the first uncommitted position from
             committed text alone (the autoregressive prediction); ``[:, 1 + j]`` is the prediction after draft slot j.
+        hidden: ``[rows, 1 + d, hidden_size]`` what the unembedding made these logits of.
     """
 
     logits: Tensor
+    hidden: Tensor
 
 
 @dataclass
@@ -133,8 +134,8 @@ class Commit:
             method that says False has them fed again in the next pass.
         state: ``[rows, state_size]`` ids, what the method wants to find in :attr:`Batch.state` in the next pass of the
             same request; ``None`` leaves what is there.
-        confidence: ``[rows, n]`` how sure the method was of ``tokens``, in its own metric, for traces; ``None`` where
-            it did not ask.
+        wanted: ``[rows]`` how many draft slots each row will want in the next pass, for methods that do not always
+            want the same; the host finds it in :attr:`Batch.host_wanted` then.
     """
 
     tokens: Tensor
@@ -143,13 +144,28 @@ class Commit:
     path: Tensor | None = None
     cache_pending: bool = True
     state: Tensor | None = None
-    confidence: Tensor | None = None
+    wanted: Tensor | None = None
 
 
 class Chooser(Protocol):
     """:func:`decodebench.decoding.sampling.choose` for the rows of a batch."""
 
     def __call__(self, logits: Tensor, metric: str | None = None, ahead: Tensor | None = None) -> "Choice": ...
+
+
+class DraftPass(Protocol):
+    """A pass of the drafting model over the rows of a batch.
+
+    Args:
+        tokens: ``[rows, width]``, for the positions ``slots`` ``[rows, width]`` of each row.
+        select: ``[rows, n]`` slots of the window whose logits are wanted.
+        longest_cached: the most positions before the window in any row, known on the host.
+
+    Returns:
+        Logits ``[rows, n, vocab]``.
+    """
+
+    def __call__(self, tokens: Tensor, slots: Tensor, select: Tensor, longest_cached: int) -> Tensor: ...
 
 
 @dataclass
@@ -163,10 +179,15 @@ class Batch:
         tau: ``[rows]`` float32 confidence thresholds.
         state: ``[rows, state_size]`` what the method's last :class:`Commit` of each request left there; −1 throughout
             for a request that has had none.
+        generated: ``[rows]`` tokens generated so far.
+        sampling: how tokens are drawn; ``None`` where all rows are greedy.
         host_total, host_cached, host_tau: ``total``, ``cached`` and ``tau`` on the host, where they are known without
             waiting for the device.
+        host_wanted: ``[rows]`` what the last :class:`Commit` of each request wanted; −1 where there was none.
         choose: picks a token per prediction as each row's :class:`Sampling` says; see
             :func:`decodebench.decoding.sampling.choose`.
+        draft_pass: a forward pass of the decoder's :attr:`Decoder.drafter`.
+        drafting: what ``accept`` does inside ``with batch.drafting():`` counts as time spent on the next draft.
     """
 
     tokens: Tensor
@@ -174,10 +195,15 @@ class Batch:
     cached: Tensor
     tau: Tensor
     state: Tensor
+    generated: Tensor
+    sampling: "RowSampling | None"
     host_total: np.ndarray
     host_cached: np.ndarray
     host_tau: np.ndarray
+    host_wanted: np.ndarray
     choose: "Chooser"
+    draft_pass: "DraftPass"
+    drafting: Callable[[], AbstractContextManager[None]]
 
     @property
     def rows(self) -> int:
@@ -202,6 +228,12 @@ class Decoder(Method):
 
     state_size: int = field(init=False, default=0, repr=False)
     """Ids that a request carries from pass to pass (guesses, a half-filled block); set it in ``bind``."""
+
+    drafter: WindowModel | None = field(init=False, default=None, repr=False)
+    """A model that drafts, run with :attr:`Batch.draft_pass`; set it in ``bind``. Its cache follows the rows."""
+
+    random_streams: ClassVar[int] = 1
+    """Uniform draws that sampling needs per output position."""
 
     @property
     def default_tau(self) -> float:

@@ -3,13 +3,16 @@
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decodebench.decoding.clock import Stopwatch
 from decodebench.decoding.decoder import (
     Batch,
     Batching,
@@ -73,7 +76,8 @@ class Engine(Generator):
         """
         for request in requests:
             self.decoder.check_request(request)
-        with self.model.ready():
+        drafter = self.decoder.drafter
+        with self.model.ready(), drafter.ready() if drafter else nullcontext():
             return _Run(self, requests, on_commit, on_finish).all()
 
 
@@ -86,7 +90,6 @@ class _Result:
     kept: np.ndarray
     stopped: np.ndarray
     suspect: np.ndarray
-    confidence: np.ndarray | None
 
 
 class _Run:
@@ -113,8 +116,13 @@ class _Run:
         capacity = round_up(longest + self.decoder.max_draft + 1, 64)
         size = min(engine.batch_size, max(len(requests), 1))
         answer = max((self._limit(r) - len(r.prompt) for r in requests), default=1)
-        cache = self.model.new_cache(size, capacity)
-        self.rows = Rows(size, capacity, max(answer, 1), cache, device, self.decoder.state_size)
+        caches = [self.model.new_cache(size, capacity)]
+        if self.decoder.drafter and not self.decoder.drafter.shares_cache:
+            caches.append(self.decoder.drafter.new_cache(size, capacity))
+        self.rows = Rows(
+            size, capacity, max(answer, 1), caches, device, self.decoder.state_size, self.decoder.random_streams
+        )
+        self.drafting = Stopwatch(device)
 
     def all(self) -> list[Generation]:
         while self.queue or len(self.rows):
@@ -157,23 +165,28 @@ class _Run:
         """One pass over these rows; returns which of them ended, and why."""
         begun = time.perf_counter()
         self.rows.refresh_tau(rows, self.decoder.default_tau)
-        batch = self.rows.batch(rows)
-        drafting = time.perf_counter()
-        draft = self.decoder.draft(batch)
-        drafted = time.perf_counter()
+        batch = self.rows.batch(rows, partial(self._draft_pass, rows), self.drafting.running)
+        with self.drafting.running():
+            draft = self.decoder.draft(batch)
         logits = self._forward(rows, batch, draft)
-        commit = self.decoder.accept(batch, draft, PassOutput(logits))
+        commit = self.decoder.accept(batch, draft, PassOutput(logits, self.model.hidden))
         result = self._apply(rows, batch, commit)
         ended = time.perf_counter()
 
         statistics = self.engine.statistics
         statistics.passes += 1
-        statistics.draft_seconds += drafted - drafting
+        statistics.draft_seconds += self.drafting.take()
         if prefill:
             statistics.prefill_seconds += ended - begun
         else:
             statistics.decode_seconds += ended - begun
         return self._record(rows, result, begun, ended)
+
+    def _draft_pass(self, rows: slice, tokens: Tensor, slots: Tensor, select: Tensor, longest_cached: int) -> Tensor:
+        """See :class:`DraftPass`."""
+        assert self.decoder.drafter is not None
+        self.engine.statistics.draft_passes += 1
+        return self.decoder.drafter.forward(self.rows.caches[-1], rows, tokens, slots, select, longest_cached)
 
     def _forward(self, rows: slice, batch: Batch, draft: Draft | None) -> Tensor:
         """Lay out each row's window, pending tokens before draft, and run the model on it."""
@@ -192,7 +205,7 @@ class _Run:
         if draft and draft.mask is not None:
             visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
         return self.model.forward(
-            self.rows.cache, rows, batch.tokens.gather(1, slots), slots, select,
+            self.rows.caches[0], rows, batch.tokens.gather(1, slots), slots, select,
             int(batch.host_cached.max()), positions, visible,
         )  # fmt: skip
 
@@ -211,23 +224,21 @@ class _Run:
         if commit.path is not None:
             draft_start = batch.total[:, None]  # pending tokens end where the committed text ends
             slot = torch.arange(commit.path.shape[1], device=tokens.device)
-            self.rows.cache.compact(rows, draft_start + commit.path, (draft_start + slot).expand_as(commit.path))
+            self.rows.caches[0].compact(rows, draft_start + commit.path, (draft_start + slot).expand_as(commit.path))
         if commit.cache_pending:
             batch.cached.copy_(batch.total + kept)
         batch.total.add_(count)
         if commit.state is not None:
             batch.state.copy_(commit.state)
 
-        packet = torch.stack([count, kept, (first_stop <= count).long(), suspect], 1)
-        parts = [tokens, packet]
-        if self.engine.trace and commit.confidence is not None:  # as bits, so that it needs no transfer of its own
-            parts.append(commit.confidence.float().view(torch.int32).long())
-        host = torch.cat(parts, 1).cpu().numpy()
+        wanted = torch.zeros_like(count) if commit.wanted is None else commit.wanted
+        packet = torch.stack([count, kept, (first_stop <= count).long(), suspect, wanted], 1)
+        host = torch.cat([tokens, packet], 1).cpu().numpy()
         if commit.cache_pending:
             self.rows.host_cached[rows] = self.rows.host_total[rows] + host[:, n + 1]
         self.rows.host_total[rows] += host[:, n]
-        sure = host[:, n + 4 :].astype(np.int32).view(np.float32) if len(parts) > 2 else None
-        return _Result(host[:, :n], host[:, n], host[:, n + 1], host[:, n + 2], host[:, n + 3], sure)
+        self.rows.host_wanted[rows] = host[:, n + 4]
+        return _Result(host[:, :n], host[:, n], host[:, n + 1], host[:, n + 2], host[:, n + 3])
 
     def _record(self, rows: slice, result: _Result, begun: float, ended: float) -> list[tuple[int, Finish]]:
         """Add the pass to every row's trace, look for stop strings, tell who listens."""
@@ -242,9 +253,6 @@ class _Run:
                     new, finish = new[:found], "stop_string"
             progress.tokens.extend(new)
             progress.committed.append(len(new))
-            if self.engine.trace:
-                sure = [np.nan] * len(new) if result.confidence is None else result.confidence[i, : len(new)].tolist()
-                progress.confidence.extend(sure)
             progress.pass_seconds.append(ended - begun)
             if new and progress.first_token is None:
                 progress.first_token = ended
@@ -265,7 +273,6 @@ class _Run:
             self._report(progress.index, Generation(
                 text, progress.tokens, finish, progress.committed, progress.pass_seconds,
                 ttft=first, latency=now - progress.admitted,
-                confidence=progress.confidence if self.engine.trace else None,
             ))  # fmt: skip
         self.rows.retire([row for row, _ in finished])
 

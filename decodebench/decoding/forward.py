@@ -29,6 +29,9 @@ class WindowModel:
         UserError: for architectures that cannot work this way; it says why.
     """
 
+    shares_cache = False
+    """Whether it reads and writes the target's keys and values when it drafts, instead of its own."""
+
     def __init__(self, model: Any) -> None:
         check_supported(model)
         self.model = model
@@ -40,6 +43,8 @@ class WindowModel:
         self.dtype: torch.dtype = model.dtype
         self.device: torch.device = model.device
         self._select: Tensor | None = None
+        self.hidden: Tensor
+        """``[rows, n, hidden_size]`` what the unembedding made the last logits of."""
 
     def new_cache(self, rows: int, capacity: int) -> RaggedCache:
         return RaggedCache(self.config.num_hidden_layers, rows, capacity)
@@ -67,7 +72,8 @@ class WindowModel:
         if self._select is None:  # somebody else's pass through the same model
             return inputs
         rows = torch.arange(hidden.shape[0], device=hidden.device)[:, None]
-        return (hidden[rows, self._select], *rest)
+        self.hidden = hidden[rows, self._select]
+        return (self.hidden, *rest)
 
     def forward(
         self,

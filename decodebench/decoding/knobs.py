@@ -18,7 +18,7 @@ class Knob:
     """One parameter of a method.
 
     Attributes:
-        name: as the literature writes it; the flag is ``--name`` with dashes.
+        name: of the method's field, as the literature writes it.
         type: int, float, str or bool.
         default: ``None`` where it depends on the model; the help says how.
         help: one line, with the unit.
@@ -33,10 +33,12 @@ class Knob:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] | None = None
+    own_flag: str | None = None
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        """On the command line: ``--name`` with dashes, unless the knob was given one of its own."""
+        return self.own_flag or "--" + self.name.replace("_", "-")
 
     def check(self, value: Any) -> None:
         """Raise a UserError unless the value is allowed."""
@@ -77,9 +79,15 @@ def knob(
     low: float | None = None,
     high: float | None = None,
     choices: Sequence[str] | None = None,
+    flag: str | None = None,
 ) -> Any:
-    """A dataclass field of a method that is one of its knobs; see :class:`Knob`."""
-    declared = {"help": help, "low": low, "high": high, "choices": tuple(choices) if choices else None}
+    """A dataclass field of a method that is one of its knobs; see :class:`Knob`.
+
+    Args:
+        flag: where the field cannot have the flag's name, because a method of the class has it.
+    """
+    limits = tuple(choices) if choices else None
+    declared = {"help": help, "low": low, "high": high, "choices": limits, "own_flag": flag}
     return dataclasses.field(default=default, metadata={"knob": declared})
 
 

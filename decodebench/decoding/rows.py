@@ -1,13 +1,14 @@
 """The rows of a running batch: committed text on the device, mirrored lengths and progress on the host."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decodebench.decoding.cache import RaggedCache
-from decodebench.decoding.decoder import Batch
+from decodebench.decoding.decoder import Batch, DraftPass
 from decodebench.decoding.request import Progress
 from decodebench.decoding.sampling import Choice, RowSampling, choose, row_sampling
 
@@ -22,15 +23,25 @@ class Rows:
         size: the most rows at a time.
         capacity: positions per row.
         longest: the most tokens that any request generates.
+        caches: the target's and, where a second model drafts, that model's.
         state_size: ids that a method carries per row.
+        streams: uniform draws that it uses per output position.
     """
 
     def __init__(
-        self, size: int, capacity: int, longest: int, cache: RaggedCache, device: torch.device, state_size: int = 0
+        self,
+        size: int,
+        capacity: int,
+        longest: int,
+        caches: Sequence[RaggedCache],
+        device: torch.device,
+        state_size: int = 0,
+        streams: int = 1,
     ) -> None:
-        self.cache = cache
+        self.caches = caches
         self.device = device
         self.longest = longest
+        self.streams = streams
         self.progress: list[Progress] = []
         self.tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
         # per row: committed tokens; leading tokens with cached keys and values; length of the prompt; most tokens
@@ -38,6 +49,7 @@ class Rows:
         self.total, self.cached, self.prompt, self.limit = self.lengths
         self.host_total = np.zeros(size, dtype=np.int64)
         self.host_cached = np.zeros(size, dtype=np.int64)
+        self.host_wanted = np.full(size, -1, dtype=np.int64)
         self.tau = torch.zeros(size, dtype=torch.float32, device=device)
         self.host_tau = np.full(size, np.nan, dtype=np.float32)
         self.state = torch.full((size, state_size), -1, dtype=torch.long, device=device)
@@ -53,7 +65,7 @@ class Rows:
             prompt = progress.request.prompt
             self.tokens[row, : len(prompt)] = torch.as_tensor(prompt, device=self.device)
             self.lengths[:, row] = torch.tensor([len(prompt), 0, len(prompt), limit], device=self.device)
-            self.host_total[row], self.host_cached[row] = len(prompt), 0
+            self.host_total[row], self.host_cached[row], self.host_wanted[row] = len(prompt), 0, -1
         self.progress.extend(new)
         self.state[first : len(self)] = -1
         self._composition_changed()
@@ -67,15 +79,18 @@ class Rows:
                 self.tokens[row] = self.tokens[last]
                 self.state[row] = self.state[last]
                 self.lengths[:, row] = self.lengths[:, last]
-                self.host_total[row], self.host_cached[row] = self.host_total[last], self.host_cached[last]
+                for known in (self.host_total, self.host_cached, self.host_wanted):
+                    known[row] = known[last]
                 self.progress[row] = self.progress[last]
-                self.cache.move(last, row, int(self.host_cached[last]))
+                for cache in self.caches:
+                    cache.move(last, row, int(self.host_cached[last]))
             self.progress.pop()
         if finished:
             self._composition_changed()
 
     def _composition_changed(self) -> None:
-        self.sampling = row_sampling([p.request.sampling for p in self.progress], self.longest, self.device)
+        sampling = [p.request.sampling for p in self.progress]
+        self.sampling = row_sampling(sampling, self.longest, self.device, self.streams)
         self.host_tau[:] = np.nan
 
     def refresh_tau(self, rows: slice, default: float) -> None:
@@ -85,13 +100,14 @@ class Rows:
             self.host_tau[rows] = values
             self.tau[rows] = torch.from_numpy(values).to(self.device)
 
-    def batch(self, rows: slice) -> Batch:
+    def batch(self, rows: slice, draft_pass: DraftPass, drafting: Callable[[], AbstractContextManager[None]]) -> Batch:
         """What a method sees of these rows."""
-        total, prompt = self.total[rows], self.prompt[rows]
+        total = self.total[rows]
+        generated = total - self.prompt[rows]
         sampling = self.sampling and self.sampling.narrow(rows.start, total.shape[0])
 
         def pick(logits: Tensor, metric: str | None = None, ahead: Tensor | None = None) -> Choice:
-            return choose(logits, sampling, total - prompt, metric, ahead)
+            return choose(logits, sampling, generated, metric, ahead)
 
         return Batch(
             tokens=self.tokens[rows],
@@ -99,10 +115,15 @@ class Rows:
             cached=self.cached[rows],
             tau=self.tau[rows],
             state=self.state[rows],
+            generated=generated,
+            sampling=sampling,
             host_total=self.host_total[rows],
             host_cached=self.host_cached[rows],
             host_tau=self.host_tau[rows],
+            host_wanted=self.host_wanted[rows],
             choose=pick,
+            draft_pass=draft_pass,
+            drafting=drafting,
         )
 
 

@@ -32,9 +32,9 @@ class RowSampling:
     Attributes:
         temperature, top_p: ``[rows, 1]`` float32.
         top_k: ``[rows, 1]`` int64, 0 for off.
-        uniform: ``[rows, most new tokens]`` float64 (float32 on Metal) in [0, 1): one draw per output position. A
-            position that is predicted again in a later pass meets the same draw, so a request's text depends on its
-            seed alone.
+        uniform: ``[streams, rows, most new tokens]`` float64 (float32 on Metal) in [0, 1): one draw per output position
+            and stream. A position that is predicted again in a later pass meets the same draws, so a request's text
+            depends on its seed alone.
         most_top_k, any_top_p: known on the host, to spare the sort where nobody needs it.
     """
 
@@ -49,14 +49,22 @@ class RowSampling:
         """The same for ``length`` rows from ``start``."""
         rows = slice(start, start + length)
         return RowSampling(
-            self.temperature[rows], self.top_p[rows], self.top_k[rows], self.uniform[rows],
+            self.temperature[rows], self.top_p[rows], self.top_k[rows], self.uniform[:, rows],
             self.most_top_k, self.any_top_p,
         )  # fmt: skip
 
+    def draws(self, position: Tensor, stream: int = 0) -> Tensor:
+        """``[rows, n]`` uniform draws for these output positions, ``[rows, n]``."""
+        uniform = self.uniform[stream]
+        return uniform.gather(1, position.clamp(max=uniform.shape[1] - 1))
 
-def uniform_draws(seed: int, n: int) -> np.ndarray:
-    """``[n]`` float64 in [0, 1): the first draws of a seed's stream (Philox, so seeds give unrelated streams)."""
-    return np.random.Generator(np.random.Philox(key=seed % 2**64)).random(n)
+
+def uniform_draws(seed: int, n: int, stream: int = 0) -> np.ndarray:
+    """``[n]`` float64 in [0, 1): the first draws of one of a seed's streams.
+
+    Philox: seeds, and the streams of a seed, are unrelated.
+    """
+    return np.random.Generator(np.random.Philox(key=(stream << 64) + seed % 2**64)).random(n)
 
 
 def choose(
@@ -100,21 +108,43 @@ def _logsumexp(logits: Tensor) -> Tensor:
 
 
 def _sample(logits: Tensor, sampling: RowSampling, generated: Tensor, ahead: Tensor | None) -> Tensor:
-    """Inverse-CDF sampling with one uniform draw per output position; ``[rows, n]``."""
+    """One token per prediction, ``[rows, n]``, with one uniform draw per output position."""
     if ahead is None:
         ahead = torch.arange(logits.shape[1], device=logits.device)
+    return invert(_truncated(logits, sampling), sampling.draws(generated[:, None] + ahead))
+
+
+def distribution(logits: Tensor, sampling: RowSampling) -> Tensor:
+    """The probabilities that tokens are drawn with: ``[rows, n, vocab]`` float32.
+
+    Greedy rows have all of it on the most probable token.
+    """
+    greedy = torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    return torch.where(sampling.temperature[..., None] > 0, _truncated(logits, sampling), greedy)
+
+
+def invert(probability: Tensor, draw: Tensor) -> Tensor:
+    """Inverse-CDF sampling: the tokens ``[rows, n]`` at which these draws fall.
+
+    Args:
+        probability: ``[rows, n, vocab]``; need not sum to 1.
+        draw: ``[rows, n]`` in [0, 1).
+    """
+    # float64: the sum of 150,000 float32 terms is off by more than the probability of a rare token
+    cumulative = probability.to(draw.dtype).cumsum(-1)
+    # right=True skips tokens of probability zero
+    chosen = torch.searchsorted(cumulative, draw[..., None] * cumulative[..., -1:], right=True)[..., 0]
+    return chosen.clamp(max=probability.shape[-1] - 1)
+
+
+def _truncated(logits: Tensor, sampling: RowSampling) -> Tensor:
+    """The model's probabilities after temperature, top-k and top-p; without meaning for greedy rows."""
     scaled = logits.float() / sampling.temperature.clamp(min=1e-6)[..., None]
     if sampling.most_top_k:
         scaled = scaled.masked_fill(scaled < _kth_largest(scaled, sampling.top_k, sampling.most_top_k), -torch.inf)
     if sampling.any_top_p:
         scaled = _nucleus(scaled, sampling.top_p)
-    # float64: the sum of 150,000 float32 terms is off by more than the probability of a rare token
-    cumulative = scaled.softmax(-1).to(sampling.uniform.dtype).cumsum(-1)
-    position = generated[:, None] + ahead
-    draw = sampling.uniform.gather(1, position.clamp(max=sampling.uniform.shape[1] - 1))[..., None]
-    # right=True skips tokens of probability zero
-    chosen = torch.searchsorted(cumulative, draw * cumulative[..., -1:], right=True)[..., 0]
-    return chosen.clamp(max=logits.shape[-1] - 1)
+    return scaled.softmax(-1)
 
 
 def _kth_largest(scaled: Tensor, top_k: Tensor, most: int) -> Tensor:
@@ -132,16 +162,17 @@ def _nucleus(scaled: Tensor, top_p: Tensor) -> Tensor:
     return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
 
 
-def row_sampling(rows: Sequence[Sampling], longest: int, device: torch.device) -> RowSampling | None:
+def row_sampling(rows: Sequence[Sampling], longest: int, device: torch.device, streams: int = 1) -> RowSampling | None:
     """Device tensors for the sampling of these rows; ``None`` where all are greedy.
 
     Args:
         longest: the most tokens that any row generates.
+        streams: draws per output position.
     """
     if all(row.greedy for row in rows):
         return None
     column = lambda values, dtype: torch.tensor(values, dtype=dtype, device=device)[:, None]  # noqa: E731
-    draws = np.stack([uniform_draws(row.seed, longest) for row in rows])
+    draws = np.stack([[uniform_draws(row.seed, longest, stream) for row in rows] for stream in range(streams)])
     return RowSampling(
         temperature=column([row.temperature for row in rows], torch.float32),
         top_p=column([row.top_p for row in rows], torch.float32),
