@@ -20,8 +20,8 @@ Split = Literal["train", "test", "held_out"]
 Item = TypeVar("Item")
 
 STEPS = {2: 0.25, 3: 0.30, 4: 0.25, 5: 0.13, 6: 0.07}
-LIMIT = 120  # of every quantity; sums of two people's may go up to LARGEST
-LARGEST = 160
+LIMIT, LARGEST_PRODUCT, LARGEST = 120, 90, 160  # of quantities; of multiplied ones; of totals and of aims
+TRIES = 4
 ONE_IN = 8  # of all chains of equations, the share that is for testing
 PLAIN_QUESTION, DISTRACTED = 0.4, 0.25
 
@@ -169,9 +169,10 @@ def _choose_steps(rng: random.Random) -> int:
 
 def _draw(rng: random.Random, scene: Scene, steps: int, testing: bool) -> Problem | None:
     """A problem of so many steps, or None where the numbers do not work out or belong to the other split."""
-    questions = [line for line in scene.endings if (line.kind == "?") == (rng.random() < PLAIN_QUESTION)]
-    opening, ending = _pick(rng, scene.openings), _pick(rng, questions or scene.endings)
-    changes = steps - (opening.kind != "=") - {"?": 0}.get(ending.kind, 2 if ending.kind.endswith("2") else 1)
+    plain = rng.random() < PLAIN_QUESTION
+    opening = _pick(rng, scene.openings)
+    ending = _pick(rng, [line for line in scene.endings if (line.kind == "?") == plain])
+    changes = steps - (opening.kind != "=") - (0 if plain else 2 if ending.kind.endswith("2") else 1)
     if changes < 1:
         return None
     lines = [opening, *_some(rng, scene.changes, changes), ending]
@@ -194,43 +195,54 @@ def _some(rng: random.Random, items: Sequence[Item], count: int) -> list[Item]:
 
 
 def _event(rng: random.Random, line: Line, v: int) -> Event | None:
-    """The line with numbers that fit the quantity v so far, or None where there are none."""
+    """The line with numbers that fit the quantity v so far, or None where a few tries find none."""
     kind = line.kind.lstrip(">")
-    a, b, x = (_between(rng, low, high) for low, high in ((2, 40), (3, 40), (2, 9)))
     most = 3 if "{d}" in line.words or "{D}" in line.words else 5 if "{t}" in line.words or "/" in kind else 9
-    k = _between(rng, 2, most)
-    if kind == "=":
-        a += 5
-    elif kind == "T":
-        a += v
-    numbers = {"a": a, "b": b, "k": k, "x": x}
+    for _ in range(TRIES):
+        a, b, x = _between(rng, 2, 40), _between(rng, 3, 40), _between(rng, 2, 9)
+        k = _between(rng, 2, most)
+        a += 5 if kind == "=" else v if kind == "T" else 0
+        steps = _work(kind, v, a, b, k, x)
+        values = [value for _, value in steps]
+        largest = LARGEST if kind[-1] == "2" else LARGEST_PRODUCT if kind == "*" else LIMIT
+        if ("/" in kind and v % k) or any(not 2 <= value <= largest for value in values) or a > LARGEST:
+            continue
+        equations = tuple(f"{term} = {value}" if term else str(value) for term, value in steps)
+        return Event(line, {"a": a, "b": b, "k": k, "x": x}, equations, values[-1] if values else v)
+    return None
+
+
+def _work(kind: str, v: int, a: int, b: int, k: int, x: int) -> list[tuple[str, int]]:
+    """What is to be calculated in each step, and its result."""
     each = k * x
-    steps: dict[str, list[tuple[str, int]]] = {
-        "?": [],
-        "=": [("", a)],
-        "=+": [(f"{a} + {b}", a + b)],
-        "=*": [(f"{k} * {x}", each)],
-        "+": [(f"{v} + {a}", v + a)],
-        "-": [(f"{v} - {a}", v - a)],
-        "*": [(f"{v} * {k}", v * k)],
-        "+*": [(f"{k} * {x} = {each}, so {v} + {each}", v + each)],
-        "-*": [(f"{k} * {x} = {each}, so {v} - {each}", v - each)],
-        "/": [(f"{v} / {k}", v // k)],
-        "/-": [(f"{v} / {k} = {v // k}, so {v} - {v // k}", v - v // k)],
-        "T": [(f"{a} - {v}", a - v)],
-        "+2": [(f"{v} + {a}", v + a), (f"{v} + {v + a}", 2 * v + a)],
-        "-2": [(f"{v} - {a}", v - a), (f"{v} + {v - a}", 2 * v - a)],
-        "*2": [(f"{v} * {k}", v * k), (f"{v} + {v * k}", v + v * k)],
-    }
-    chosen = steps[kind]
-    if "/" in kind and v % k or kind == "-*" and each > 60 or kind == "+*" and each > 60:
-        return None
-    if any(not 2 <= value <= (LARGEST if kind[-1] == "2" else LIMIT) for _, value in chosen) or a > LARGEST:
-        return None
-    if "*" in kind and any(value > 100 for _, value in chosen) and kind != "+*":
-        return None
-    equations = tuple(f"{equation} = {value}".strip(" =") if equation else str(value) for equation, value in chosen)
-    return Event(line, numbers, equations, chosen[-1][1] if chosen else v)
+    match kind:
+        case "=":
+            return [("", a)]
+        case "=+":
+            return [(f"{a} + {b}", a + b)]
+        case "=*":
+            return [(f"{k} * {x}", each)]
+        case "+":
+            return [(f"{v} + {a}", v + a)]
+        case "-":
+            return [(f"{v} - {a}", v - a)]
+        case "*":
+            return [(f"{v} * {k}", v * k)]
+        case "/":
+            return [(f"{v} / {k}", v // k)]
+        case "+*":
+            return [(f"{k} * {x} = {each}, so {v} + {each}", v + each)]
+        case "-*":
+            return [(f"{k} * {x} = {each}, so {v} - {each}", v - each)]
+        case "/-":
+            return [(f"{v} / {k} = {v // k}, so {v} - {v // k}", v - v // k)]
+        case "T":
+            return [(f"{a} - {v}", a - v)]
+        case "+2" | "-2" | "*2":
+            ((_, other),) = first = _work(kind[0], v, a, b, k, x)
+            return [*first, (f"{v} + {other}", v + other)]
+        case _:
+            return []
 
 
 def _write(rng: random.Random, scene: Scene, events: list[Event], steps: int) -> Problem:
@@ -243,10 +255,12 @@ def _write(rng: random.Random, scene: Scene, events: list[Event], steps: int) ->
         counts = {"t": TIMES.get(k), "d": GROWS.get(k), "D": GREW.get(k), "f": PART.get(k)}
         return text.format(**people, **numbers, **counts)
 
-    said, worked = [], []
+    said, worked, last = [], [], ""
     for event in events:
         line, phrasing = event.line, _pick(rng, event.line.phrasings)
-        connector = _pick(rng, CONNECTORS) if line in scene.changes and phrasing[:3] in ("{s}", "{p}") else ""
+        acts = line in scene.changes and phrasing.startswith(("{s}", "{p}"))
+        connector = _pick(rng, [each for each in CONNECTORS if each != last or not each]) if acts else ""
+        last = connector or last
         said.append(fill(connector + phrasing, event.numbers))
         for words, equation in zip(line.words.split("; "), event.equations, strict=False):
             unit = line.unit[int(equation.split()[-1]) != 1]
