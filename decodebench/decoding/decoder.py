@@ -47,6 +47,9 @@ class Generator(ABC):
 
     statistics: Statistics
 
+    trace: bool = False
+    """Whether generations also say how sure the method was of each token, where it knows."""
+
     @abstractmethod
     def generate(
         self,
@@ -136,6 +139,8 @@ class Commit:
             same request; ``None`` leaves what is there.
         wanted: ``[rows]`` how many draft slots each row will want in the next pass, for methods that do not always
             want the same; the host finds it in :attr:`Batch.host_wanted` then.
+        confidence: ``[rows, n]`` how sure the method was of ``tokens``, in its own metric, for traces; ``None`` where
+            it did not ask.
     """
 
     tokens: Tensor
@@ -145,6 +150,7 @@ class Commit:
     cache_pending: bool = True
     state: Tensor | None = None
     wanted: Tensor | None = None
+    confidence: Tensor | None = None
 
 
 class Chooser(Protocol):

@@ -90,6 +90,7 @@ class _Result:
     kept: np.ndarray
     stopped: np.ndarray
     suspect: np.ndarray
+    confidence: np.ndarray | None
 
 
 class _Run:
@@ -233,12 +234,16 @@ class _Run:
 
         wanted = torch.zeros_like(count) if commit.wanted is None else commit.wanted
         packet = torch.stack([count, kept, (first_stop <= count).long(), suspect, wanted], 1)
-        host = torch.cat([tokens, packet], 1).cpu().numpy()
+        parts = [tokens, packet]
+        if self.engine.trace and commit.confidence is not None:  # as bits, so that it needs no transfer of its own
+            parts.append(commit.confidence.float().view(torch.int32).long())
+        host = torch.cat(parts, 1).cpu().numpy()
         if commit.cache_pending:
             self.rows.host_cached[rows] = self.rows.host_total[rows] + host[:, n + 1]
         self.rows.host_total[rows] += host[:, n]
         self.rows.host_wanted[rows] = host[:, n + 4]
-        return _Result(host[:, :n], host[:, n], host[:, n + 1], host[:, n + 2], host[:, n + 3])
+        sure = host[:, n + 5 :].astype(np.int32).view(np.float32) if len(parts) > 2 else None
+        return _Result(host[:, :n], host[:, n], host[:, n + 1], host[:, n + 2], host[:, n + 3], sure)
 
     def _record(self, rows: slice, result: _Result, begun: float, ended: float) -> list[tuple[int, Finish]]:
         """Add the pass to every row's trace, look for stop strings, tell who listens."""
@@ -253,6 +258,9 @@ class _Run:
                     new, finish = new[:found], "stop_string"
             progress.tokens.extend(new)
             progress.committed.append(len(new))
+            if self.engine.trace:
+                sure = [np.nan] * len(new) if result.confidence is None else result.confidence[i, : len(new)].tolist()
+                progress.confidence.extend(sure)
             progress.pass_seconds.append(ended - begun)
             if new and progress.first_token is None:
                 progress.first_token = ended
@@ -273,6 +281,7 @@ class _Run:
             self._report(progress.index, Generation(
                 text, progress.tokens, finish, progress.committed, progress.pass_seconds,
                 ttft=first, latency=now - progress.admitted,
+                confidence=progress.confidence if self.engine.trace else None,
             ))  # fmt: skip
         self.rows.retire([row for row, _ in finished])
 
