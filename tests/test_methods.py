@@ -47,7 +47,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 
 def test_the_built_in_methods_are_there() -> None:
-    assert {"ar", "mars", "hf-generate"} <= set(method_names())
+    assert {"ar", "mars", "hf-generate", "jacobi", "mars-verified"} <= set(method_names())
     assert method("ar") is AR
     assert method("mars") is MARS
     assert AR.lossless
