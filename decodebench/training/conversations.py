@@ -70,7 +70,7 @@ def read_conversations(
 def _read_one(part: str, data_dir: Path | None, seed: int, responses: bool) -> list[Conversation]:
     name, colon, number = part.partition(":")
     if name not in SOURCES and (Path(part).is_file() or Path(part).suffix in (".jsonl", ".json")):
-        return _from_file(Path(part), responses)
+        return read_file(Path(part), responses)
     count = int(number) if number.isdecimal() else 0
     if colon and not count:
         raise UserError(f"data '{part}': what follows the colon must be a number of conversations, as in {name}:1000")
@@ -86,7 +86,8 @@ def _read_one(part: str, data_dir: Path | None, seed: int, responses: bool) -> l
     raise unknown("data", part, [*SOURCES, "FILE.jsonl", "ORG/NAME (a data set of the hub)"])
 
 
-def _from_file(path: Path, responses: bool) -> list[Conversation]:
+def read_file(path: Path, responses: bool = True) -> list[Conversation]:
+    """The conversations of one JSON Lines file; as `read_conversations`, without leaving responses out."""
     found = []
     for number, text in _lines(path):
         place = f"{path}, line {number}"

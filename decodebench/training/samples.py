@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,6 +84,11 @@ def tokenize(
     return Tokenized(samples, dropped, cut, digest.hexdigest())
 
 
+def prompt_ids(conversations: Sequence[Conversation], tokenizer: Any) -> list[list[int]]:
+    """Token ids of the prompts, as `tokenize` has them. Raises the same UserErrors."""
+    return _Form(tokenizer).prompts(conversations)
+
+
 class _Form:
     """How a tokenizer's model is spoken to, and which token ends its turn."""
 
@@ -101,21 +106,19 @@ class _Form:
         if self.end is None:
             raise UserError("the tokenizer has no token that ends an answer: set its eos_token")
 
-    def encode(self, conversations: Sequence[Conversation], start: int) -> Iterable[tuple[list[int], list[int]]]:
-        """Prompt and response of each; `start` is the first one's place among all."""
-        prompts, wholes = [], []
-        for number, one in enumerate(conversations, start + 1):
+    def prompts(self, conversations: Sequence[Conversation], start: int = 0) -> list[list[int]]:
+        """Token ids of each prompt; `start` is the first conversation's place among all."""
+        return self._encoded([one.prompt for one in conversations], True, start)
+
+    def encode(self, conversations: Sequence[Conversation], start: int) -> Iterator[tuple[list[int], list[int]]]:
+        """Token ids of each prompt and response."""
+        prompts = self.prompts(conversations, start)
+        wholes = self._encoded([one.messages for one in conversations], False, start)
+        for number, (one, prompt, whole) in enumerate(zip(conversations, prompts, wholes, strict=True), start + 1):
             if one.response is None:
                 raise ValueError(f"conversation {number} has no response")
-            try:
-                prompt, whole = self._text(one.prompt, generate=True), self._text(one.messages)
-            except TemplateError as error:
-                raise UserError(f"conversation {number}: the chat template refuses it ({first_line(error)})") from None
-            prompts.append(prompt)
-            wholes.append(whole)
-        for one, asked, said in zip(conversations, self._ids(prompts), self._ids(wholes), strict=True):
-            response = self._response(asked, said, one.response or "")
-            yield asked, response if one.finished else response[:-1]
+            response = self._response(prompt, whole, one.response)
+            yield prompt, response if one.finished else response[:-1]
 
     def _response(self, prompt: list[int], whole: list[int], answer: str) -> list[int]:
         """What follows the prompt, up to and with the end of the turn.
@@ -129,6 +132,16 @@ class _Form:
         if not self.written:
             return [*rest, self.end]
         return rest[: len(rest) - rest[::-1].index(self.end)]
+
+    def _encoded(self, turns: Iterable[Sequence[dict[str, str]]], generate: bool, start: int) -> list[list[int]]:
+        texts: list[str] = []
+        try:
+            for messages in turns:
+                texts.append(self._text(messages, generate))
+        except TemplateError as error:
+            place = f"conversation {start + len(texts) + 1}"
+            raise UserError(f"{place}: the chat template refuses it ({first_line(error)})") from None
+        return self._ids(texts)
 
     def _text(self, messages: Sequence[dict[str, str]], generate: bool = False) -> str:
         """As in evaluation: a template that knows no system role gets the conversation without it."""
