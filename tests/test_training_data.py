@@ -22,6 +22,7 @@ from decodebench.evaluation.lm import GenerationSettings, TaskLM
 from decodebench.evaluation.prompt import show_prompt
 from decodebench.models import EMBEDDED
 from decodebench.models.loading import load_tokenizer
+from decodebench.tasks.stepmath import problems
 from decodebench.training.conversations import Conversation, read_conversations
 from decodebench.training.samples import tokenize
 
@@ -255,6 +256,9 @@ def test_gsm8k_is_asked_and_answered_as_the_task_wants(words: Any, tmp_path: Pat
         assert match[1].rstrip(".") == row["answer"].split("####")[1].strip()
         assert "<<" not in one.response
     assert len(read_conversations("gsm8k-train:50,gsm8k-train:20", DATA)) == 70
+    fewer, more = (read_conversations(f"gsm8k-train:{count}", DATA, seed=5) for count in (20, 50))
+    assert more[:20] == fewer
+    assert more[:20] != read_conversations("gsm8k-train:20", DATA, seed=6)
     assert all(one.response is None for one in read_conversations("gsm8k-train:5", DATA, responses=False))
     with pytest.raises(UserError, match="there are only 7473"):
         read_conversations("gsm8k-train:9999", DATA)
@@ -290,6 +294,18 @@ def test_mbpp_is_asked_in_humaneval_s_chat_form() -> None:
         del whole[asked.name].body[0]
         assert ast.dump(whole[asked.name]) == ast.dump(original[asked.name])
         assert whole.keys() == original.keys()
+
+
+def test_stepmath_is_asked_as_the_task_asks(words: Any) -> None:
+    found = read_conversations("stepmath:30", seed=4)
+    drawn = problems("train", 30, 4)
+    assert [(one.prompt[0]["content"], one.response) for one in found] == [(p.question, p.solution) for p in drawn]
+    assert len(read_conversations("stepmath")) == 5000
+    task = load_task("stepmath")
+    (one,) = task.tasks.values()
+    asked = talk(one.eval_docs[0]["question"], "7")
+    (sample,) = tokenize([asked], words, 500).samples
+    assert words.decode(sample.prompt) == show_prompt(task, 0, None, "model", words).prompt
 
 
 def test_sharegpt_gives_english_beginnings_only(monkeypatch: pytest.MonkeyPatch) -> None:

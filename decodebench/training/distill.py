@@ -54,10 +54,10 @@ def self_distill(
 ) -> Path:
     """Let a model answer prompts autoregressively, and write the answers down as conversations.
 
-    Every answer is a line of `out` as soon as it is finished; the order is that of finishing, the set is the same for
-    the same prompts and settings. A response that the length limit cut off is marked (``"finish": "length"``). What
-    is in the file already is not asked again, so that a killed session goes on where it stopped. Beside the file
-    stands ``<out>.settings.json``, which says what it was made with.
+    Every answer is a line of `out` as soon as it is finished. The order is that of finishing; the set is the same for
+    the same prompts and settings (in bfloat16 up to ties, which depend on the batch). A response that the length limit
+    cut off is marked (``"finish": "length"``). What is in the file already is not asked again, so that a killed
+    session goes on where it stopped. Beside the file stands ``<out>.settings.json``, which says what it was made with.
 
     Args:
         conversations: what they hold of responses is not used; the same prompt is asked once.

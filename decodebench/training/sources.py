@@ -134,12 +134,13 @@ def _is_english(text: str) -> bool:
 
 
 def _drawn(name: str, pairs: list[Pair], count: int | None, seed: int) -> list[Pair]:
-    """All of them in order, or so many at random."""
+    """All of them in order, or so many at random; a larger number keeps those of a smaller one."""
     if count is None:
         return pairs
     if count > len(pairs):
         raise UserError(f"data '{name}:{count}': there are only {len(pairs)}")
-    return random.Random(seed).sample(pairs, count)
+    random.Random(seed).shuffle(pairs)
+    return pairs[:count]
 
 
 SOURCES: dict[str, Callable[[Path | None, int | None, int], list[Pair]]] = {
