@@ -97,6 +97,13 @@ def run(
     allow_code_execution: Annotated[
         bool, typer.Option("--allow-code-execution", help="Run code that the model writes, in a sandbox.")
     ] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Record how sure the method was of each token.")] = False,
+    score_ar: Annotated[
+        bool,
+        typer.Option(
+            "--score-ar", help="Record how likely the model's AR mode finds each output (untimed, may be later)."
+        ),
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
 ) -> None:
     """Run methods on tasks and record quality, tokens per pass and speed.
@@ -118,7 +125,7 @@ def run(
     if limit_seed is not None and limit is None:
         raise UserError("--limit-seed needs --limit: it says which documents are drawn")
     documents = None if limit is None else parse_limit(limit)
-    methods, batch_sizes = split(method), [_whole("--batch-size", n) for n in split(batch_size)]
+    methods, batch_sizes = split(method), [whole("--batch-size", n) for n in split(batch_size)]
     expand_grid(methods, [], batch_sizes, knobs)  # names what is wrong before data are loaded
     if results.exists():
         prepare_results(results)
@@ -138,6 +145,8 @@ def run(
         limit_seed=limit_seed if documents else None,
         batching="static" if batching == "static" else "continuous",
         settings=GenerationSettings(max_new_tokens, temperature, top_p, top_k, seed),
+        trace=trace,
+        score_ar=score_ar,
     )
     try:
         outcomes = run_grid(cells, load_model(model, dtype, device, adapter), loaded, options)
@@ -168,7 +177,7 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _whole(flag: str, text: str) -> int:
+def whole(flag: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:

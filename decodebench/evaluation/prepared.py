@@ -8,7 +8,7 @@ import lm_eval.evaluator
 from decodebench.decoding import Request
 from decodebench.errors import UserError
 from decodebench.evaluation.catalog import LoadedTask
-from decodebench.evaluation.lm import GenerationSettings, TaskLM
+from decodebench.evaluation.lm import GenerationSettings, Key, TaskLM
 from decodebench.evaluation.quiet import quiet
 from decodebench.evaluation.recorder import Recorder, sha256
 from decodebench.evaluation.selection import select_documents
@@ -25,7 +25,7 @@ class PreparedTask:
         limit, limit_seed: which documents, of a group of each of its tasks; see `select_documents`.
 
     Attributes:
-        requests: all of them, in the order in which they are run.
+        requests: all of them by the keys of their samples, in the order in which they are run.
         info: what a run records of its questions.
 
     Raises:
@@ -50,7 +50,8 @@ class PreparedTask:
             raise UserError(
                 f"task '{task.name}' scores given answers and generates nothing: decoding methods cannot differ on it"
             )
-        self.requests: list[Request] = self.lm.requests([i for i in instances for _ in range(i.repeats or 1)])
+        repeated = [i for i in instances for _ in range(i.repeats or 1)]
+        self.requests: dict[Key, Request] = dict(zip(self.lm.keys(repeated), self.lm.requests(repeated), strict=True))
         digest = hashlib.sha256("".join(sha256(repr(instance.args)) for instance in instances).encode())
         self.info = {
             "headline": task.headline,

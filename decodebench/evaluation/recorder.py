@@ -87,6 +87,7 @@ class Recorder:
             "finish": generation.finish,
             "passes": generation.passes,
             "committed": generation.committed,
+            **({} if generation.confidence is None else {"confidence": _rounded(generation.confidence)}),
             "pass_seconds": [round(seconds, 6) for seconds in generation.pass_seconds],
             "ttft": generation.ttft,
             "latency": generation.latency,
@@ -94,6 +95,10 @@ class Recorder:
             "elapsed": elapsed,
             "scores": None,
         }
+
+
+def _rounded(confidence: list[float]) -> list[float]:
+    return [round(value, 4) for value in confidence]
 
 
 def sha256(text: str) -> str:

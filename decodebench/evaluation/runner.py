@@ -16,6 +16,7 @@ from decodebench.evaluation.lm import GenerationSettings
 from decodebench.evaluation.prepared import PreparedTask
 from decodebench.evaluation.progress import GridProgress
 from decodebench.evaluation.recorder import Recorder
+from decodebench.evaluation.score_ar import score_run
 from decodebench.models import LoadedModel
 from decodebench.records import RunStore, prepare_results
 
@@ -34,6 +35,8 @@ class RunOptions:
         limit, limit_seed: which documents, of a group of each of its tasks; see :func:`.selection.select_documents`.
         batching: see :class:`decodebench.decoding.engine.Engine`.
         settings: generation settings that override the tasks' own.
+        trace: record how sure the method was of each token.
+        score_ar: record how likely the model's autoregressive mode finds each output; untimed.
     """
 
     results: Path
@@ -43,6 +46,8 @@ class RunOptions:
     limit_seed: int | None = None
     batching: Batching = "continuous"
     settings: GenerationSettings = field(default_factory=GenerationSettings)
+    trace: bool = False
+    score_ar: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,7 @@ class _CellRun:
             ))  # fmt: skip
         if repeat < self.store.repeats:
             progress.skip(len(self.prepared.requests))
+            self._score_ar(self.store)
             return
         progress.begin(f"{self.cell}, repeat {repeat + 1}" if self.options.repeats > 1 else str(self.cell))
         progress.skip(len(self.store.samples(repeat)))
@@ -145,14 +151,21 @@ class _CellRun:
         recorder = Recorder(self.store, repeat, self._generator(), self.model.device, category, progress.advance)
         scores = self.prepared.score(recorder)
         self.store.finish_repeat(repeat, self.store.timing(repeat) or {}, scores)
+        self._score_ar(self.store)
+
+    def _score_ar(self, store: RunStore) -> None:
+        if self.options.score_ar:
+            score_run(self.model, store, self.prepared.requests)
 
     def _generator(self) -> Generator:
-        return self.cell.build().generator(self.model, self.cell.batch_size, self.options.batching)
+        generator = self.cell.build().generator(self.model, self.cell.batch_size, self.options.batching)
+        generator.trace = self.options.trace
+        return generator
 
     def _warm_up(self) -> None:
         """A few uncounted passes at every number of rows: the first pass of each shape compiles kernels."""
         if not self.warm:
-            first = self.prepared.requests[: self.cell.batch_size]
+            first = list(self.prepared.requests.values())[: self.cell.batch_size]
             short = [
                 replace(request, max_new_tokens=min(WARM_UP_TOKENS + i, request.max_new_tokens))
                 for i, request in enumerate(first)
@@ -196,4 +209,6 @@ def _config(cell: Cell, bound: Method, model: LoadedModel, weights: str, options
         "top_p": settings.top_p,
         "top_k": settings.top_k,
         "seed": settings.seed,
+        # named only where asked for, so that runs without keep the identity that they had before there were traces
+        **({"trace": True} if options.trace else {}),
     }

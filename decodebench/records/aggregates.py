@@ -63,7 +63,22 @@ def aggregate(samples: Sequence[Sample], timings: Sequence[Timing], headline: st
         "ttft": _percentiles(sample.get("ttft") for sample in kept if sample["finish"] != "prompt_too_long"),
         "committed_histogram": {str(count): committed[count] for count in sorted(committed)},
         "finish": dict(sorted(finish.items())),
+        "ar_logprob": _ar_logprob(first),
     }
+
+
+def mean_ar_logprob(sample: Sample) -> float | None:
+    """Mean log-probability (nats) of an output's tokens in the model's autoregressive mode; None if not recorded."""
+    known = [value for value in map(number, sample.get("ar_logprobs") or ()) if value is not None]
+    return fmean(known) if known else None
+
+
+def _ar_logprob(samples: Iterable[Sample]) -> dict[str, Any] | None:
+    """Over the outputs that were scored, each counting alike; None where none was."""
+    if not any("ar_logprobs" in sample for sample in samples):
+        return None
+    means = [value for value in map(mean_ar_logprob, samples) if value is not None]
+    return {"value": fmean(means), "sd": pstdev(means), "n": len(means)} if means else None
 
 
 def token_count(sample: Sample) -> int:

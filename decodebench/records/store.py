@@ -189,8 +189,25 @@ class RunStore:
             sample["scores"] = plain(scores.get((sample["task"], sample["doc_id"])))
         self._write_samples(self._samples)
         self.run["repeats"] = repeat + 1
-        timings = self.run["timings"][: self.repeats]
-        self.run["aggregates"] = aggregate(list(self._samples.values()), timings, self.run["task"]["headline"])
+        self._aggregate()
+        self._write_run()
+
+    @property
+    def has_ar_scores(self) -> bool:
+        """Whether `add_ar_scores` was called since the first repeat was finished."""
+        return self.run["aggregates"].get("ar_logprob") is not None
+
+    def add_ar_scores(self, scores: Mapping[tuple[str, int, int], Mapping[str, Any]]) -> None:
+        """Add what the model's autoregressive mode says of the outputs of the first repeat.
+
+        Args:
+            scores: by (task, doc_id, idx) what is added to the sample, "ar_logprobs" and "ar_equal"; outputs without
+                tokens have none.
+        """
+        for key, values in scores.items():
+            self._samples[0, *key].update(plain(values))
+        self._write_samples(self._samples)
+        self._aggregate()
         self._write_run()
 
     def finish(self) -> None:
@@ -229,6 +246,10 @@ class RunStore:
 
     def _write_run(self) -> None:
         replace_file(self.folder / RUN, json.dumps(plain(self.run), ensure_ascii=False, indent=2) + "\n")
+
+    def _aggregate(self) -> None:
+        timings = self.run["timings"][: self.repeats]
+        self.run["aggregates"] = aggregate(list(self._samples.values()), timings, self.run["task"]["headline"])
 
     def _set_running(self) -> None:
         if self._changed:
