@@ -14,6 +14,7 @@ from decodebench.cli.plot import plot_app
 from decodebench.cli.report import report
 from decodebench.cli.run import run, with_knobs
 from decodebench.cli.tasks import tasks_app
+from decodebench.cli.train import train_app
 from decodebench.cli.verify import verify
 from decodebench.errors import UserError
 
@@ -32,6 +33,7 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     app.command("compare")(compare)
     app.add_typer(plot_app, name="plot")
     app.command("report")(report)
+    app.add_typer(train_app, name="train")
     app.command("methods")(methods)
     app.add_typer(tasks_app, name="tasks")
     app.command("models")(models)

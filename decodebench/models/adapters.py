@@ -8,8 +8,21 @@ from typing import Any
 import torch
 
 from decodebench.errors import UserError, first_line
+from decodebench.models.gated import Gate
 
 CONFIG = "adapter_config.json"
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+def shipped_names() -> list[str]:
+    """Names of the adapters that come with the package."""
+    return sorted(folder.parent.name for folder in SHIPPED.glob(f"*/{CONFIG}"))
+
+
+def adapter_folder(name: str) -> Path | None:
+    """The folder of a shipped or local adapter of this name; ``None`` where the name is something else."""
+    folder = SHIPPED / name if name in shipped_names() else Path(name)
+    return folder if (folder / CONFIG).is_file() else None
 
 
 def base_of(adapter: Path) -> str:
@@ -27,13 +40,14 @@ def base_of(adapter: Path) -> str:
     return base
 
 
-def merge_adapter(model: Any, adapter: str, base: str) -> Any:
+def apply_adapter(model: Any, adapter: str, base: str, gate: int | None = None) -> Any:
     """The model with an adapter's update added to its weights, in float32: bfloat16 would round small updates away.
 
     Args:
         model: a ``PreTrainedModel``; it is changed.
         adapter: a local folder or a hub id.
         base: the model's name, for messages.
+        gate: the mask token of a gated adapter, which stays beside the weights and acts on masks only.
 
     Raises:
         UserError: when the adapter is not there or was made for another model.
@@ -54,6 +68,10 @@ def merge_adapter(model: Any, adapter: str, base: str) -> Any:
     differing = {name for name in weights.keys() ^ get_peft_model_state_dict(merged).keys() if "lora_" in name}
     if differing:
         raise _misfit(adapter, base, f"the two differ in {min(differing)}")
+    if gate is not None:
+        inner = merged.get_base_model()
+        Gate(inner, gate)
+        return inner
     return merged.merge_and_unload()
 
 

@@ -52,6 +52,11 @@ class LoadedModel:
         return found if found is not None and found < known else None
 
 
+def built_in_names() -> list[str]:
+    """Models that need neither a folder nor the hub."""
+    return [embedded.EMBEDDED, *adapters.shipped_names()]
+
+
 def load_model(name: str, dtype: str = "auto", device: str = "auto", adapter: str | None = None) -> LoadedModel:
     """Load a model for decoding.
 
@@ -68,36 +73,59 @@ def load_model(name: str, dtype: str = "auto", device: str = "auto", adapter: st
         UserError: for what is not there, does not fit together, or cannot be decoded; the message says which.
     """
     place, asked = resolve_device(device), requested_dtype(dtype)
-    if adapter is None and (Path(name) / adapters.CONFIG).is_file():
-        name, adapter = adapters.base_of(Path(name)), name
-        try:
-            source = _locate(name)
-        except UserError as error:
-            raise UserError(
-                f"{error}; adapter '{adapter}' was made for it: use --model BASE --adapter ADAPTER"
-            ) from error
-    else:
-        source = _locate(name)
+    asked_for, chain = adapter or name, [adapter] if adapter else []
+    name, below = _adapters_below(name)
+    chain = below + chain
+    source = _locate(name, chain[0] if below else None)
     with contextlib.ExitStack() as stack:
-        hub = next(
-            (repository for repository in (source, adapter) if repository and not Path(repository).exists()), None
-        )
+        hub = next((place for place in (source, *chain) if not Path(place).exists()), None)
         refusal = stack.enter_context(impatient_hub(hub, "model")) if hub else None
         model, tokenizer, card = _load_checkpoint(source, name, asked, refusal)
         own = model.dtype
-        if adapter is not None:
-            model = adapters.merge_adapter(model, adapter, name)
-            card |= _read_card(adapter)
+        for adapter in chain:
+            own_card = read_card(adapter)
+            gate = _gate(own_card, tokenizer, adapter) if own_card.get("gated") else None
+            model = adapters.apply_adapter(model, adapter, name, gate)
+            card |= own_card
+            if (Path(adapter) / "tokenizer_config.json").is_file():  # with a mask token that the base has not
+                tokenizer = _config_and_tokenizer(source, name, adapter)[1]
     check_supported(model)
     kind = asked or fast_dtype(own, place)
     if model.dtype != kind:
         adapters.cast_parameters(model, kind)
     model = model.to(place).eval().requires_grad_(False)
-    return LoadedModel(adapter or name, model, tokenizer, _stop_tokens(model, tokenizer), card)
+    return LoadedModel(asked_for, model, tokenizer, _stop_tokens(model, tokenizer), card)
 
 
-def _locate(name: str) -> str:
-    """What ``from_pretrained`` takes for a name."""
+def _adapters_below(name: str) -> tuple[str, list[str]]:
+    """The base model of a name, and the adapters to apply to it, in order: an adapter may be made for another one."""
+    chain: list[str] = []
+    while folder := adapters.adapter_folder(name):
+        if str(folder) in chain:
+            raise UserError(f"adapter '{name}' names itself as its base model")
+        chain.insert(0, str(folder))
+        name = adapters.base_of(folder)
+    return name, chain
+
+
+def _gate(card: dict[str, Any], tokenizer: Any, adapter: str) -> int:
+    found = tokenizer.get_vocab().get(card.get("mask_token"))
+    if found is None:
+        raise UserError(f"{CARD} of '{adapter}' says gated, but names no mask token of its base model")
+    return int(found)
+
+
+def _locate(name: str, adapter: str | None = None) -> str:
+    """What ``from_pretrained`` takes for a name; ``adapter`` is who named it, if not the user."""
+    try:
+        return _find(name)
+    except UserError as error:
+        if adapter is None:
+            raise
+        raise UserError(f"{error}; adapter '{adapter}' was made for it: use --model BASE --adapter ADAPTER") from error
+
+
+def _find(name: str) -> str:
     if name == embedded.EMBEDDED:
         return str(embedded.embedded_folder())
     if Path(name).is_dir():
@@ -107,18 +135,18 @@ def _locate(name: str) -> str:
     if name.startswith((".", "~", "/")) or name.count("/") > 1:
         raise UserError(f"model folder '{name}' does not exist")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise unknown("model", name, [embedded.EMBEDDED, "ORG/NAME (a hub id)", "./FOLDER"])
+        raise unknown("model", name, [*built_in_names(), "ORG/NAME (a hub id)", "./FOLDER"])
     return name
 
 
 def load_tokenizer(name: str) -> Any:
     """The tokenizer of a model, without its weights; names and errors are those of `load_model`."""
-    if (Path(name) / adapters.CONFIG).is_file():
-        name = adapters.base_of(Path(name))
+    name, chain = _adapters_below(name)
     source = _locate(name)
+    own = next((place for place in reversed(chain) if (Path(place) / "tokenizer_config.json").is_file()), None)
     hub = contextlib.nullcontext() if Path(source).exists() else impatient_hub(source, "model")
     with hub as refusal, _loading(source, name, refusal):
-        _, tokenizer, _ = _config_and_tokenizer(source, name)
+        _, tokenizer, _ = _config_and_tokenizer(source, name, own)
         return tokenizer
 
 
@@ -136,12 +164,15 @@ def _load_checkpoint(
         model, report = loaded
         if report["missing_keys"]:  # transformers would go on with random ones
             raise ValueError(f"its weights lack {min(report['missing_keys'])}")
-    card = dict(embedded.CARD) if name == embedded.EMBEDDED else _published_card(raw, name) | _read_card(source)
+    card = dict(embedded.CARD) if name == embedded.EMBEDDED else _published_card(raw, name) | read_card(source)
     return model, tokenizer, card
 
 
-def _config_and_tokenizer(source: str, name: str) -> tuple[Any, Any, dict[str, Any]]:
-    """The configuration as it is used, the tokenizer, and the configuration as it is written."""
+def _config_and_tokenizer(source: str, name: str, words: str | None = None) -> tuple[Any, Any, dict[str, Any]]:
+    """The configuration as it is used, the tokenizer, and the configuration as it is written.
+
+    The tokenizer is the one in the folder ``words``, where it is not the checkpoint's own.
+    """
     from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer, PretrainedConfig, __version__
 
     raw, _ = PretrainedConfig.get_config_dict(source)
@@ -154,7 +185,7 @@ def _config_and_tokenizer(source: str, name: str) -> tuple[Any, Any, dict[str, A
     # an encoder-decoder has no causal class to load; say so here rather than in transformers' words
     if config.is_encoder_decoder:
         raise UserError(f"{name} is an encoder-decoder model: decodebench decodes causal (decoder-only) models")
-    tokenizer = AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(words or source, config=config, trust_remote_code=False)
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # transformers makes an empty one where there is none
         raise ValueError("it has no tokenizer")
     return config, tokenizer, raw
@@ -205,7 +236,7 @@ def _stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-def _read_card(source: str) -> dict[str, Any]:
+def read_card(source: str) -> dict[str, Any]:
     """A checkpoint's own record, from its folder or the hub; empty where it has none."""
     from transformers.utils import cached_file
 

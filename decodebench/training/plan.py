@@ -1,0 +1,107 @@
+"""What a training run will take, before it starts: steps, memory, time."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from decodebench.errors import UserError
+from decodebench.training.loss import CHUNK_BYTES
+from decodebench.training.recipe import Recipe
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Attributes:
+    samples: trained on.
+    held_out: samples to measure on.
+    dropped, cut: samples that were too long.
+    response_tokens: in an epoch.
+    rows: packed rows in an epoch.
+    row_length: slots of a row.
+    padding: share of the slots that hold nothing.
+    steps: optimizer steps.
+    accumulation: forward passes per step and process.
+    trainable: weights that are trained.
+    memory_bytes: estimated peak.
+    available_bytes: of the device, now.
+    """
+
+    samples: int
+    held_out: int
+    dropped: int
+    cut: int
+    response_tokens: int
+    rows: int
+    row_length: int
+    padding: float
+    steps: int
+    accumulation: int
+    trainable: int
+    memory_bytes: int
+    available_bytes: int
+
+    def check_memory(self) -> None:
+        """
+        Raises:
+            UserError: when the estimate exceeds what there is.
+        """
+        if self.memory_bytes > self.available_bytes:
+            raise UserError(
+                f"training would need about {self.memory_bytes / GIB:.1f} GiB and {self.available_bytes / GIB:.1f} GiB "
+                "are free: lower --micro-batch or --max-length, or add --gradient-checkpointing"
+            )
+
+
+def accumulation(recipe: Recipe, processes: int) -> int:
+    """Forward passes per optimizer step and process.
+
+    Raises:
+        UserError: when the batch does not divide.
+    """
+    count, rest = divmod(recipe.batch_size, recipe.micro_batch * processes)
+    if rest or not count:
+        raise UserError(
+            f"--batch-size {recipe.batch_size} is no multiple of --micro-batch {recipe.micro_batch}"
+            + (f" times {processes} processes" if processes > 1 else "")
+        )
+    return count
+
+
+def steps_in(recipe: Recipe, rows: int) -> int:
+    """Optimizer steps of a run; a last incomplete batch of an epoch is left out."""
+    return recipe.max_steps or max(1, int(max(1, rows // recipe.batch_size) * recipe.epochs))
+
+
+def memory_estimate(model: Any, recipe: Recipe, row_length: int, checkpointing: bool, low_precision: bool) -> int:
+    """Bytes at the peak: weights, optimizer, what a forward pass keeps for its backward pass, and a chunk of logits."""
+    config = model.config.get_text_config()
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    size = 2 if low_precision else 4
+    slots = recipe.micro_batch * row_length
+    # per slot and layer, in units of the hidden and the intermediate width: what linear layers, norms, rotary
+    # embeddings and gates keep, with the float32 copies that norms make
+    layer = size * (14 * config.hidden_size + 5 * config.intermediate_size) + 8 * config.hidden_size
+    if not recipe.full:
+        layer += size * 2 * config.intermediate_size  # adapters keep their own inputs
+    kept = slots * (config.num_hidden_layers * size * config.hidden_size + layer if checkpointing
+                    else config.num_hidden_layers * layer)  # fmt: skip
+    mask = recipe.micro_batch * row_length**2 * (1 + size)
+    embeddings = 4 * model.get_output_embeddings().weight.numel() if recipe.full else 0
+    return weights + 12 * trainable + embeddings + kept + mask + 4 * CHUNK_BYTES + GIB // 2
+
+
+def available_memory(device: torch.device) -> int:
+    """Bytes that are free on a device, as far as the system tells."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

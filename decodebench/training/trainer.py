@@ -1,0 +1,162 @@
+"""Hugging Face's ``Trainer`` with the two-stream pass and its loss."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from peft.helpers import disable_input_dtype_casting
+from torch import Tensor
+from torch.utils.data import Dataset
+from transformers import Trainer
+
+from decodebench.training.attention import PACKED, pieces
+from decodebench.training.layout import IGNORE, Layout, Slots, block_mask, lay_out
+from decodebench.training.learner import Learner
+from decodebench.training.loss import Losses, unembedding_loss
+from decodebench.training.recipe import Recipe
+from decodebench.training.samples import Sample
+
+
+class PackedRows(Dataset[list[Sample]]):
+    """Samples, row by row."""
+
+    def __init__(self, samples: Sequence[Sample], rows: Sequence[Sequence[int]]) -> None:
+        self.samples, self.rows = samples, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> list[Sample]:
+        return [self.samples[i] for i in self.rows[index]]
+
+
+class Outcome(NamedTuple):
+    """What a forward pass says of a batch: losses per labelled slot, and how far ahead each slot looked."""
+
+    losses: Losses
+    offset: Tensor
+
+
+class TwoStreamTrainer(Trainer):
+    """Loss = (Σ cross-entropy of the noisy stream + α · Σ cross-entropy of the clean one) ÷ response tokens.
+
+    The response tokens are counted over the whole global batch: gradient accumulation and more processes change nothing
+    but the speed.
+    """
+
+    def __init__(self, learner: Learner, recipe: Recipe, row_length: int, **options: Any) -> None:
+        self.learner, self.recipe, self.row_length = learner, recipe, row_length
+        # FlexAttention needs CUDA for its backward pass
+        learner.model.set_attn_implementation("flex_attention" if learner.model.device.type == "cuda" else PACKED)
+        super().__init__(learner.model, data_collator=self.collate, **options)
+        self.model_accepts_loss_kwargs = True  # ours is normalised over the batch, whatever the model's own would do
+        self._tally: dict[int, Tensor] = {}
+
+    def collate(self, rows: Sequence[Sequence[Sample]]) -> dict[str, Any]:
+        layout = lay_out(rows, self.row_length, self.recipe.noisy_block, self.learner.mask_id)
+        clean = torch.where(layout.slots.noisy, IGNORE, layout.targets)
+        # `labels` and `shift_labels` are what Trainer counts; one slot less in the first, as it leaves out the first
+        labels = torch.cat([torch.full_like(clean[:, :1], IGNORE), clean[:, :-1]], 1)
+        return {"labels": labels, "shift_labels": clean, **layout.slots._asdict(), **_plain(layout)}
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        outcome = self.outcome(model, inputs)
+        items = num_items_in_batch if num_items_in_batch is not None else (inputs["shift_labels"] != IGNORE).sum()
+        # the gradients of the processes are averaged, and each has divided by the items of all
+        loss = outcome.losses.total / items * self.accelerator.num_processes
+        self._count(outcome)
+        return (loss, outcome) if return_outputs else loss
+
+    def outcome(self, model: Any, inputs: dict[str, Any]) -> Outcome:
+        """One forward pass of packed rows, and the loss of every labelled slot."""
+        slots = Slots(*(inputs[name] for name in Slots._fields))
+        dtype = torch.bfloat16 if self.learner.low_precision else torch.float32
+        if self.learner.model.config._attn_implementation == PACKED:
+            attention: dict[str, Any] = {"pieces": pieces(slots, dtype)}
+        else:
+            attention = {"attention_mask": block_mask(slots)}
+        head = self.learner.model.get_output_embeddings()
+        with _without_unembedding(head), disable_input_dtype_casting(model, self.learner.low_precision):
+            hidden = model(input_ids=inputs["tokens"], position_ids=slots.position, use_cache=False, **attention).logits
+        chosen = inputs["targets"] != IGNORE
+        offset = inputs["offset"][chosen]
+        weights = torch.where(offset > 1, 1.0, self.recipe.ar_weight if self.recipe.noisy_block else 1.0)
+        bias = None if head.bias is None else head.bias.to(dtype)
+        losses = unembedding_loss(
+            hidden[chosen].to(dtype), head.weight.to(dtype), bias, inputs["targets"][chosen], weights
+        )
+        return Outcome(losses, offset)
+
+    def _count(self, outcome: Outcome) -> None:
+        """Add a pass to the figures of the next log line; ``{offset: [slots, Σ loss, correct]}``."""
+        for offset in range(1, (self.recipe.noisy_block or 0) + 2):
+            there = outcome.offset == offset
+            row = torch.stack([
+                there.sum().float(), outcome.losses.each[there].sum(), outcome.losses.correct[there].sum().float()
+            ])  # fmt: skip
+            self._tally[offset] = self._tally.get(offset, torch.zeros_like(row)) + row
+
+    def figures(self) -> dict[str, float]:
+        """Losses and accuracies since the last call, over all processes."""
+        if not self._tally:
+            return {}
+        table = torch.stack([self._tally[offset] for offset in sorted(self._tally)])
+        self._tally = {}
+        return summary(self.accelerator.reduce(table, "sum").double().cpu())
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs | self.figures() if "loss" in logs else logs, start_time)
+
+    @torch.no_grad()
+    def measure(self, rows: PackedRows) -> dict[str, float]:
+        """Losses and accuracies on rows that were not trained on."""
+        if not len(rows):
+            return {}
+        self._tally = {}
+        model = self.accelerator.unwrap_model(self.model)
+        model.eval()
+        step = self.recipe.micro_batch
+        for begin in range(0, len(rows), step):
+            inputs = self.collate([rows[i] for i in range(begin, min(begin + step, len(rows)))])
+            with self.accelerator.autocast():
+                self._count(self.outcome(model, self._prepare_inputs(inputs)))
+        table = torch.stack([self._tally[offset] for offset in sorted(self._tally)])
+        self._tally = {}
+        return summary(table.double().cpu())
+
+
+def summary(table: Tensor) -> dict[str, float]:
+    """Losses in nats per token and accuracies, from ``[offsets, (slots, Σ loss, correct)]``; offset 1 comes first."""
+    slots, loss, correct = table.unbind(1)
+    result = {"clean_loss": float(loss[0] / slots[0]), "clean_accuracy": float(correct[0] / slots[0])}
+    if len(table) > 1 and slots[1:].sum() > 0:
+        result["noisy_loss"] = float(loss[1:].sum() / slots[1:].sum())
+        result["noisy_accuracy"] = float(correct[1:].sum() / slots[1:].sum())
+        for i in range(1, len(table)):
+            if slots[i]:
+                result[f"accuracy_{i + 1}"] = float(correct[i] / slots[i])
+    return result
+
+
+def _plain(layout: Layout) -> dict[str, Tensor]:
+    return {"tokens": layout.tokens, "targets": layout.targets, "offset": layout.offset}
+
+
+@contextlib.contextmanager
+def _without_unembedding(head: torch.nn.Module) -> Iterator[None]:
+    """The model returns hidden states in place of logits, for the loss to unembed those with a label, in chunks.
+
+    What a model does to its logits afterwards must be linear (some scale them); ``prepare`` sees to it.
+    """
+    head.forward = lambda hidden: hidden  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        del head.forward
