@@ -94,7 +94,7 @@ def mars(
     dry_run: DryRun = False,
 ) -> None:
     """Teach a model to predict several masked tokens per pass (arXiv 2604.07023)."""
-    _train("mars", **{name: value for name, value in locals().items()})
+    _train("mars", **locals())
 
 
 def ar_sft(**values: Any) -> None:

@@ -1,7 +1,7 @@
 """Gated LoRA (arXiv 2507.11851): an adapter that acts on mask tokens only.
 
-Where no mask is fed, the model is the original one, bit for bit; so the adapter cannot be merged, and is applied slot by
-slot instead.
+Where no mask is fed, the model is the original one, bit for bit; so the adapter cannot be merged, and is applied slot
+by slot instead.
 """
 
 from typing import Any

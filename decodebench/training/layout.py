@@ -67,7 +67,9 @@ def lay_out(rows: Sequence[Sequence[Sample]], row_length: int, block_size: int |
         ValueError: when a row does not fit.
     """
     parts = [_row(samples, row_length, block_size, mask_id) for samples in rows]
-    tokens, sample, noisy, block, position, targets, offset = (torch.tensor(columns) for columns in zip(*parts))
+    tokens, sample, noisy, block, position, targets, offset = (
+        torch.tensor(columns) for columns in zip(*parts, strict=True)
+    )
     return Layout(tokens, Slots(sample, noisy.bool(), block, position), targets, offset)
 
 
@@ -87,7 +89,7 @@ def _row(samples: Sequence[Sample], row_length: int, block_size: int | None, mas
     if len(slots) > row_length:
         raise ValueError(f"{len(slots)} slots do not fit in a row of {row_length}")
     slots += [(0, -1, 0, -1, 0, IGNORE, 0)] * (row_length - len(slots))
-    return [list(column) for column in zip(*slots)]
+    return [list(column) for column in zip(*slots, strict=True)]
 
 
 def sees(query: Slots, key: Slots) -> Tensor:

@@ -11,6 +11,7 @@ from decodebench.errors import UserError
 from decodebench.models import LoadedModel, load_model
 from decodebench.models.adapters import adapter_folder, base_of, cast_parameters
 from decodebench.models.gated import Gate
+from decodebench.models.loading import read_card
 from decodebench.training.recipe import Recipe
 
 OWN_MASK = "<|mask|>"  # the name that the published checkpoints use
@@ -25,6 +26,7 @@ class Learner:
         tokenizer: with the mask token in it.
         base: the name that an adapter gives its base model.
         mask_id: −1 where the objective has no masks.
+        added_mask: whether the mask token is new to the tokenizer.
         low_precision: whether matrix products run in bfloat16.
     """
 
@@ -32,6 +34,7 @@ class Learner:
     tokenizer: Any
     base: str
     mask_id: int
+    added_mask: bool
     low_precision: bool
 
 
@@ -43,23 +46,30 @@ def prepare(recipe: Recipe, device: str = "auto", dtype: str = "auto") -> Learne
     """
     adapter = None if recipe.full or recipe.gated else adapter_folder(recipe.model)
     loaded = load_model(base_of(adapter) if adapter else recipe.model, dtype=dtype, device=device)
+    if adapter:
+        loaded.card |= read_card(str(adapter))
+    if loaded.card.get("gated"):
+        raise UserError(f"{recipe.model} is a gated adapter, which nothing can be trained on: start from its base")
     torch.manual_seed(recipe.seed)  # of a new adapter's weights
     low = loaded.dtype == torch.bfloat16
     tokenizer, mask_id = loaded.tokenizer, -1
     if recipe.objective == "mars":
         tokenizer = copy.deepcopy(tokenizer)
         mask_id = choose_mask(loaded, tokenizer, recipe.mask_token)
+    added = len(tokenizer) > len(loaded.tokenizer)
     if getattr(loaded.model.config.get_text_config(), "final_logit_softcapping", None):
         raise UserError(f"{loaded.name} caps its logits, which decodebench's loss does not know: it cannot be trained")
     if recipe.full:
         # moving averages of float32: bfloat16 weights would lose most updates of this size
         model = cast_parameters(loaded.model, torch.float32).requires_grad_(True)
-        return Learner(model, tokenizer, loaded.name, mask_id, low)
+        return Learner(model, tokenizer, loaded.name, mask_id, added, low)
     from peft import LoraConfig, PeftModel, get_peft_model
 
     if adapter is not None:
         model = PeftModel.from_pretrained(loaded.model, str(adapter), is_trainable=True)
-        base = model.peft_config["default"].base_model_name_or_path
+        base, rank = model.peft_config["default"].base_model_name_or_path, model.peft_config["default"].r
+        if rank != recipe.lora_rank:
+            raise UserError(f"--lora-rank {recipe.lora_rank}: the adapter {recipe.model} is trained on, of rank {rank}")
     else:
         config = LoraConfig(
             r=recipe.lora_rank, lora_alpha=2 * recipe.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM"
@@ -68,7 +78,7 @@ def prepare(recipe: Recipe, device: str = "auto", dtype: str = "auto") -> Learne
     if recipe.gated:
         Gate(model, mask_id)
     model.peft_config["default"].base_model_name_or_path = base
-    return Learner(model, tokenizer, base, mask_id, low)
+    return Learner(model, tokenizer, base, mask_id, added, low)
 
 
 def choose_mask(model: LoadedModel, tokenizer: Any, asked: str | None) -> int:
@@ -97,7 +107,7 @@ def choose_mask(model: LoadedModel, tokenizer: Any, asked: str | None) -> int:
 
 
 def save(learner: Learner, recipe: Recipe, folder: Path, merge: bool) -> None:
-    """Write the trained model: a PEFT adapter, or an ordinary checkpoint where asked for or all weights were trained."""
+    """Write the result: a PEFT adapter, or a whole checkpoint where asked for or where all weights were trained."""
     model = learner.model
     if recipe.full or merge:
         whole = model if recipe.full else model.merge_and_unload()
@@ -111,4 +121,6 @@ def save(learner: Learner, recipe: Recipe, folder: Path, merge: bool) -> None:
                 parameter.data = parameter.data.to(store)
         model.save_pretrained(folder)
         (folder / "README.md").unlink(missing_ok=True)  # peft's empty form; the card says what is to be said
-    learner.tokenizer.save_pretrained(folder)
+    # an adapter uses its base model's, unless that has no mask token
+    if recipe.full or merge or learner.added_mask:
+        learner.tokenizer.save_pretrained(folder)
