@@ -84,7 +84,7 @@ def _row(samples: Sequence[Sample], row_length: int, block_size: int | None, mas
             block = -1 if i < start else (i - start) // (block_size or 1)
             slots.append((token, number, 0, block, i, target, int(target != IGNORE)))
         for i in range(start, len(text) - 1) if block_size else ():
-            block, ahead = divmod(i - start, block_size)
+            block, ahead = divmod(i - start, block_size or 1)
             slots.append((mask_id, number, 1, block, i, text[i + 1], ahead + 2))
     if len(slots) > row_length:
         raise ValueError(f"{len(slots)} slots do not fit in a row of {row_length}")

@@ -67,7 +67,7 @@ def prepare(recipe: Recipe, device: str = "auto", dtype: str = "auto") -> Learne
 
     if adapter is not None:
         model = PeftModel.from_pretrained(loaded.model, str(adapter), is_trainable=True)
-        base, rank = model.peft_config["default"].base_model_name_or_path, model.peft_config["default"].r
+        base, rank = base_of(adapter), getattr(model.peft_config["default"], "r", None)
         if rank != recipe.lora_rank:
             raise UserError(f"--lora-rank {recipe.lora_rank}: the adapter {recipe.model} is trained on, of rank {rank}")
     else:

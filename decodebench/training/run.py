@@ -178,8 +178,8 @@ class _Work:
 
         from decodebench.training.trainer import PackedRows
 
-        data = ",".join(filter(None, (recipe.data, str(options.out / DISTILLED) if recipe.self_distill else None)))
-        conversations = read_conversations(data, options.data_dir, recipe.seed)
+        sources = [recipe.data, *([str(options.out / DISTILLED)] if recipe.self_distill else [])]
+        conversations = read_conversations(",".join(sources), options.data_dir, recipe.seed)
         forward_passes = accumulation(recipe, PartialState().num_processes)
         learner = prepare(recipe, options.device, options.dtype)
         data = tokenize(conversations, learner.tokenizer, recipe.max_length, recipe.over_long)

@@ -155,7 +155,7 @@ def _without_unembedding(head: torch.nn.Module) -> Iterator[None]:
 
     What a model does to its logits afterwards must be linear (some scale them); ``prepare`` sees to it.
     """
-    head.forward = lambda hidden: hidden  # type: ignore[method-assign,assignment]
+    head.forward = lambda hidden: hidden
     try:
         yield
     finally:
