@@ -13,6 +13,7 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 EXECUTABLE = next((found for name in NAMES if (found := shutil.which(name))), None)
+KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}  # Windows' numbers
 needs_browser = pytest.mark.skipif(EXECUTABLE is None, reason="needs Chromium (Debian's package chromium)")
 
 
@@ -100,7 +101,6 @@ class Page:
             self.errors.append(str(parameters["exceptionDetails"].get("exception", {}).get("description")))
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.errors.append(parameters["entry"]["text"])
-        self.last = method
 
     def open(self, file: Path) -> None:
         """Open a file and wait until it is loaded and drawn."""
@@ -118,9 +118,7 @@ class Page:
     def press(self, key: str) -> None:
         """A key, as a person would press it."""
         extra = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        code = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "Escape": 27, "Home": 36, "End": 35}.get(
-            key, 0
-        )
+        code = KEYS.get(key, 0)
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **extra)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 

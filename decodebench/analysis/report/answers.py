@@ -44,7 +44,7 @@ def collect_answers(
         Documents, each with "answers" by run number (as text, for JSON), and the pool of tokens that they refer to.
     """
     samples: dict[Key, dict[int, dict[str, Any]]] = defaultdict(dict)
-    for place, run in enumerate(runs):
+    for place, run in enumerate(runs if documents else ()):
         for sample in _first_repeat(run):
             key = (run.config["task"], sample["task"], sample["doc_id"], sample.get("idx") or 0)
             samples[key][place] = sample

@@ -1,6 +1,13 @@
 // Two charts that all plots are made of: points and lines over two axes, and rows of marks over one.
 const MARGIN = { top: 14, right: 24, bottom: 42, left: 48 };
-const HEIGHT = 330, ROW = 24, LETTER = 7;
+const HEIGHT = 330, ROW = 24;
+
+const pen = document.createElement("canvas").getContext("2d"), typeface = getComputedStyle(document.body).fontFamily;
+function measure(content, kind = "name") {
+  pen.font = kind === "name" ? `600 12px ${typeface}` : `10.5px ${typeface}`;
+  return pen.measureText(content).width;
+}
+const longest = (some) => Math.max(...some.map((one) => measure(one.name)));
 
 function ticks(low, high, count) {
   const raw = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
@@ -49,7 +56,7 @@ function drawLines(host, spec) {
   const width = Math.max(host.clientWidth, 280), lines = spec.lines.filter((line) => line.points.length);
   if (!lines.length) return nothing(host);
   const points = lines.flatMap((line) => line.points);
-  const right = spec.column ? Math.min(Math.max(...lines.map((line) => line.name.length)) * LETTER + 18, width * 0.4) : MARGIN.right;
+  const right = spec.column ? Math.min(longest(lines) + 18, width * 0.45) : MARGIN.right;
   const inner = { w: width - MARGIN.left - right, h: HEIGHT - MARGIN.top - MARGIN.bottom };
   const [x0, end] = spec.xTicks ? [-0.15, spec.xTicks.length - 0.9] : range(points.map((p) => p.x));
   const x1 = spec.xTicks ? end : end + 0.16 * (end - x0); // room for names
@@ -99,7 +106,7 @@ function nameInPlace(root, lines, X, Y, width) {
   const meets = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
   const fits = (box) => box.x >= 0 && box.x + box.w <= width && box.y >= 0 && box.y + box.h <= HEIGHT - MARGIN.bottom && !taken.some((other) => meets(box, other));
   const write = (p, content, kind, color) => {
-    const x = X(p.x), y = Y(p.y), w = content.length * (kind === "name" ? LETTER : 6) + 4, h = kind === "name" ? 14 : 11;
+    const x = X(p.x), y = Y(p.y), w = measure(content, kind) + 4, h = kind === "name" ? 14 : 11;
     if (written.some((other) => other.content === content && Math.hypot(other.x - x, other.y - y) < 10)) return;
     const spots = [[x + 9, y - h / 2], [x - w / 2, y - h - 8], [x - w / 2, y + 8], [x + 8, y - h - 6], [x + 8, y + 6], [x - w - 9, y - h / 2], [x - w - 6, y - h - 8], [x - w - 6, y + 8], [x - w / 2, y - h - 22], [x - w / 2, y + 22]];
     const box = spots.map(([left, top]) => ({ x: left, y: top, w, h })).find(fits);
@@ -116,7 +123,7 @@ function nameInPlace(root, lines, X, Y, width) {
 function drawRows(host, spec) {
   if (!spec.rows.length) return nothing(host);
   const width = Math.max(host.clientWidth, 280), height = spec.rows.length * ROW + MARGIN.bottom + 6;
-  const left = Math.min(Math.max(...spec.rows.map((row) => row.name.length)) * LETTER + 14, width * 0.45), most = spec.most || 1;
+  const left = Math.min(longest(spec.rows) + 14, width * 0.45), most = spec.most || 1;
   const X = (value) => left + (value / most) * (width - left - MARGIN.right);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": spec.xName });
   for (const value of ticks(0, most, width < 420 ? 3 : 5)) {
@@ -124,10 +131,11 @@ function drawRows(host, spec) {
       text(X(value), height - MARGIN.bottom + 20, "middle", String(value)));
   }
   root.append(text((left + width - MARGIN.right) / 2, height - 4, "middle", spec.xName, { class: "axis" }));
-  const marks = [], room = Math.floor((left - 14) / LETTER);
+  const marks = [];
   spec.rows.forEach((row, place) => {
     const middle = place * ROW + ROW / 2 + 2, group = svg("g", { color: row.color });
-    const name = row.name.length > room ? `${row.name.slice(0, room - 1)}…` : row.name;
+    let name = row.name;
+    while (name.length > 1 && measure(name) > left - 10) name = `${name.slice(0, -2)}…`;
     group.append(text(left - 10, middle + 4, "end", name, { class: "name", color: row.ink }));
     for (const bar of row.bars) {
       const shape = svg("rect", { class: "bar", x: X(bar.from), width: Math.max(X(bar.to) - X(bar.from), 0.5), y: middle - bar.thick / 2, height: bar.thick, rx: 2 });

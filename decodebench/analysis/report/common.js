@@ -41,7 +41,7 @@ const tip = $("#tip");
 function showTip(target, title, lines) {
   tip.replaceChildren(el("b", {}, title), lines.filter(Boolean).join("\n"));
   tip.hidden = false;
-  const box = target.getBoundingClientRect(), own = tip.getBoundingClientRect();
+  const box = target.getClientRects()[0], own = tip.getBoundingClientRect();
   const above = box.top - own.height - 10;
   tip.style.left = `${clamp(box.left + box.width / 2 - own.width / 2, 8, innerWidth - own.width - 8)}px`;
   tip.style.top = `${above > 8 ? above : Math.min(box.bottom + 10, innerHeight - own.height - 8)}px`;
