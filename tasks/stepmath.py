@@ -20,7 +20,7 @@ Split = Literal["train", "test", "held_out"]
 Item = TypeVar("Item")
 
 STEPS = {2: 0.25, 3: 0.30, 4: 0.25, 5: 0.13, 6: 0.07}
-LIMIT, LARGEST_PRODUCT, LARGEST = 120, 90, 160  # of quantities; of multiplied ones; of totals and of aims
+LIMIT, LARGEST_PRODUCT, LARGEST = 120, 90, 160  # of quantities; where one is multiplied; of totals and aims
 TRIES = 4
 ONE_IN = 8  # of all chains of equations, the share that is for testing
 PLAIN_QUESTION, DISTRACTED = 0.4, 0.25
@@ -204,7 +204,7 @@ def _event(rng: random.Random, line: Line, v: int) -> Event | None:
         a += 5 if kind == "=" else v if kind == "T" else 0
         steps = _work(kind, v, a, b, k, x)
         values = [value for _, value in steps]
-        largest = LARGEST if kind[-1] == "2" else LARGEST_PRODUCT if kind == "*" else LIMIT
+        largest = LARGEST_PRODUCT if "*" in kind else LARGEST if kind[-1] == "2" else LIMIT
         if ("/" in kind and v % k) or any(not 2 <= value <= largest for value in values) or a > LARGEST:
             continue
         equations = tuple(f"{term} = {value}" if term else str(value) for term, value in steps)

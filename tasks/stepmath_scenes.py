@@ -166,7 +166,7 @@ use life
 >/ [book, books] one book costs {k} dollars | {s} spends all of it on books for {k} dollars each. How many books does {s} buy? | One book costs {k} dollars, and {s} spends everything on books. How many books does {N} get?
 >/ {s} divides it among {k} children | {s} divides the money equally among {k} children. How many dollars does each child get? | The money is shared equally by {k} children. How many dollars does each of them receive?
 >+ {M} has {a} more | {M} has {a} dollars more than {N} has now. How many dollars does {M} have? | Now {M} has {a} more dollars than {N}. How much money does {M} have, in dollars?
->* {M} has {t} as much | {M} has {t} as much money as {N} has now. How many dollars does {M} have? | Now {M} has {t} as much money as {N}. How many dollars is that?
+>* {M} has {t} as much | {M} has {t} as much money as {N} has now. How many dollars does {M} have? | Now {M} has {t} as much money as {N}. How many dollars does {M} have now?
 >+2 {M} has {a} more; together they have | {M} has {a} dollars more than {N} has now. How many dollars do they have together? | Now {M} has {a} more dollars than {N}. How much money do the two of them have in total, in dollars?
 >*2 {M} has {t} as much; together they have | {M} has {t} as much money as {N} has now. How many dollars do they have together? | Now {M} has {t} as much money as {N}. How many dollars do the two of them have in total?
 
@@ -433,7 +433,7 @@ use sells life
 + {s} cuts {a} roses | {s} brings {a} roses from the garden
 + a van delivers {a} roses | {a} roses are delivered
 - {s} sells {a} roses | a customer buys {a} roses
-- {a} roses wilt | {s} throws away {a} wilted roses
+- {a} roses wilt and are thrown away | {s} throws away {a} wilted roses
 - {s} gives {a} roses to {p} mother | {p} mother gets {a} roses
 - a hotel takes {a} roses | {s} sends {a} roses to a hotel
 +* {s} buys {k} bundles of {x} roses | {k} bundles with {x} roses each are delivered
