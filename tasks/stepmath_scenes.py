@@ -111,7 +111,7 @@ scene library: book, books
 + a school donates {a} books | {N} donates {a} books
 - readers borrow {a} books | {a} books are borrowed
 - {a} damaged books are removed | the librarian takes out {a} damaged books
-- {N} borrows {a} books for a class | a teacher borrows {a} books for a class
+- a class borrows {a} books | {N} borrows {a} books for a class
 +* {k} boxes with {x} books each arrive | the library receives {k} boxes of {x} books
 -* {k} readers borrow {x} books each | {x} books are lent to each of {k} readers
 /- {f} of the books are lent to a school | a school borrows {f} of the books
@@ -488,15 +488,15 @@ use has life
 
 scene tank: litre, litres
 = There are {a} litres of water in a tank | A tank holds {a} litres of water | {N} fills a tank with {a} litres of water
-=* {N} pours {k} buckets of {x} litres into an empty tank | An empty tank is filled with {k} buckets of {x} litres
-=+ {N} pours {a} litres of rain water and {b} litres of tap water into an empty tank | A tank holds {a} litres of rain water and {b} litres of tap water, mixed
+=* {k} buckets of {x} litres are poured into an empty tank | {N} pours {k} buckets of {x} litres into an empty tank
+=+ a tank holds {a} litres of rain water and {b} litres of tap water | {N} pours {a} litres of rain water and {b} litres of tap water into an empty tank
 + rain adds {a} litres | after a shower there are {a} litres more
 + {N} pours in {a} litres | {N} adds {a} litres from a hose
 + a pump adds {a} litres | a pump brings {a} litres into the tank
 - the garden takes {a} litres | {N} takes {a} litres for the garden
 - {a} litres leak out | through a crack the tank loses {a} litres
 - the horses drink {a} litres | {a} litres are given to the horses
-+* {N} pours in {k} buckets of {x} litres | {k} buckets with {x} litres each are poured in
++* {k} buckets of {x} litres are poured in | {N} pours in {k} buckets with {x} litres each
 -* {N} takes out {k} buckets of {x} litres | {N} draws {k} buckets with {x} litres each from the tank
 /- {f} of the water is used for cleaning | cleaning takes {f} of the water
 * heavy rain {d} the amount of water | in heavy rain the amount of water {d}
