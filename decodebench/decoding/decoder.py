@@ -101,12 +101,15 @@ class Draft:
         offset: positions counted from the first uncommitted one, ``[rows or 1, d]``; ``None`` is consecutive.
         width: feed exactly this many slots, padding or cutting the draft; a method sets it where its cost is defined
             that way, and only where what is cut off cannot matter.
+        block: instead of causally, tokens see all of their own block of so many positions, counted from the row's
+            first token; committed tokens of an unfinished block, what is committed of it.
     """
 
     tokens: Tensor
     mask: Tensor | None = None
     offset: Tensor | None = None
     width: int | None = None
+    block: int | None = None
 
 
 @dataclass
@@ -131,7 +134,8 @@ class Commit:
         tokens: ``[rows, n]`` ids, of which the first ``count`` of each row are committed.
         count: ``[rows]``; at least 1, or 0 where a method lets a row wait.
         kept: ``[rows]`` draft slots whose keys and values stay valid, because their tokens were committed; at most
-            ``count - 1``. ``None`` keeps none.
+            ``count - 1``. ``None`` keeps none. Below 0 takes back keys and values of so many committed tokens, which
+            are fed again in the next pass.
         path: ``[rows, n]`` which draft slots these are, in order (trees); ``None`` means the leading ones.
         cache_pending: whether the keys and values of the committed tokens that were fed in this pass stay cached. A
             method that says False has them fed again in the next pass.

@@ -205,9 +205,14 @@ class _Run:
             positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
         if draft and draft.mask is not None:
             visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
+        sees = slots
+        if draft and draft.block:
+            committed = batch.total[:, None] - 1
+            end = slots - slots % draft.block + draft.block - 1
+            sees = torch.where(slots <= committed, torch.minimum(end, committed), end)
         return self.model.forward(
             self.rows.caches[0], rows, batch.tokens.gather(1, slots), slots, select,
-            int(batch.host_cached.max()), positions, visible,
+            int(batch.host_cached.max()), positions, visible, sees,
         )  # fmt: skip
 
     def _apply(self, rows: slice, batch: Batch, commit: Commit) -> _Result:

@@ -85,6 +85,7 @@ class WindowModel:
         longest_cached: int,
         positions: Tensor | None = None,
         visible_draft: tuple[Tensor, Tensor, Tensor] | None = None,
+        sees: Tensor | None = None,
     ) -> Tensor:
         """Logits ``[rows, n, vocab]`` of the slots in ``select``.
 
@@ -98,13 +99,14 @@ class WindowModel:
             positions: ``[rows, width]`` where they differ from ``slots`` (trees).
             visible_draft: ``(query [rows, d], key [rows, d], mask [rows or 1, d, d])``: these window slots see these
                 slots of the cache as the mask says, instead of causally.
+            sees: ``[rows, width]`` the last slot of the cache that each window slot sees; ``None`` is its own.
         """
         width = tokens.shape[1]
         if tokens.numel() == 1:  # one row, one token: everything in the cache is visible
             read, mask = longest_cached + 1, None
         else:
             read = min(round_up(longest_cached + width, READ_STEP), cache.capacity)
-            visible = torch.arange(read, device=tokens.device) <= slots[..., None]
+            visible = torch.arange(read, device=tokens.device) <= (slots if sees is None else sees)[..., None]
             if visible_draft is not None:
                 query, key, rule = visible_draft
                 row = torch.arange(tokens.shape[0], device=tokens.device)[:, None, None]

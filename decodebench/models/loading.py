@@ -223,9 +223,11 @@ def _plain(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _published_card(config: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the name of a published MARS checkpoint says (``…-blk8``): it has no card."""
-    size = re.search(r"(?<!BD3LM)-blk(\d+)", name)
-    return {"block_size": int(size[1])} if size and config["model_type"].startswith("a2d-") else {}
+    """What the name of a published checkpoint says (``…-blk8``, ``…-BD3LM-blk4``): it has no card."""
+    size = re.search(r"(BD3LM)?-blk(\d+)", name)
+    if not size or not config["model_type"].startswith("a2d-"):
+        return {}
+    return {"diffusion_block_size" if size[1] else "block_size": int(size[2])}
 
 
 def _stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
