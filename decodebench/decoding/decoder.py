@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from decodebench.decoding.forward import WindowModel
-from decodebench.decoding.knobs import check_knobs
+from decodebench.decoding.knobs import check_knobs, knobs_of
 from decodebench.decoding.request import Generation, Progress, Request
+from decodebench.errors import UserError
 
 if TYPE_CHECKING:
     from decodebench.decoding.sampling import Choice, RowSampling
@@ -255,6 +256,8 @@ class Decoder(Method):
 
     def check_request(self, request: Request) -> None:
         """Raise a UserError for a request that the method cannot serve (a τ outside its range, say)."""
+        if request.tau is not None and "tau" not in knobs_of(self):
+            raise UserError(f"tau {request.tau}: {type(self).__name__} has no confidence threshold")
 
     @abstractmethod
     def draft(self, batch: Batch) -> Draft | None:
