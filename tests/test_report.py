@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from decodebench.analysis.load import load_runs
 from decodebench.analysis.report import build_report
 from decodebench.analysis.report.answers import collect_answers
-from decodebench.analysis.report.pieces import Decode, decoder, pieces
+from decodebench.pieces import Decode, decoder, pieces
 from decodebench.analysis.report.settings import command
 from decodebench.cli import build_app
 from decodebench.errors import UserError

@@ -27,7 +27,7 @@ def report(
     from decodebench.analysis.load import load_runs, select_tasks
     from decodebench.analysis.output import write_output
     from decodebench.analysis.report import build_report
-    from decodebench.analysis.report.pieces import Decode, decoder
+    from decodebench.pieces import Decode, decoder
 
     def decoder_of(model: str) -> Decode:
         from decodebench.models import load_tokenizer  # torch comes with it

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from decodebench.analysis.load import Run
-from decodebench.analysis.report.pieces import Decode, pieces
+from decodebench.pieces import Decode, pieces
 from decodebench.errors import UserError
 from decodebench.records import read_samples
 from decodebench.records.aggregates import number

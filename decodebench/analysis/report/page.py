@@ -16,7 +16,7 @@ from decodebench.analysis.compare import compare_runs
 from decodebench.analysis.labels import in_common
 from decodebench.analysis.load import Run
 from decodebench.analysis.report.answers import collect_answers
-from decodebench.analysis.report.pieces import Decode
+from decodebench.pieces import Decode
 from decodebench.analysis.report.settings import settings_section
 from decodebench.analysis.report.summary import cards, table
 from decodebench.analysis.suites import add_averages
