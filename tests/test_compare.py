@@ -289,7 +289,7 @@ def test_markdown_and_latex(results: Path) -> None:
     latex = invoke(results, "--format", "latex")
     assert latex.startswith("\\begin{tabular}")
     assert latex.count("\\toprule") == latex.count("\\bottomrule") == 1
-    assert latex.count("\\midrule") == 4
+    assert latex.count("\\midrule") == 6
     assert "humaneval\\_chat" in latex
     assert not set(latex) & set("τ×−–Δ")
 

@@ -14,9 +14,11 @@ log = logging.getLogger(__name__)
 # What a run and its baseline must share, and what they should, the most important first.
 REQUIRED = ("task", "batch_size")
 PREFERRED = (
-    *("model", "dtype", "device", "batching", "limit", "limit_seed", "max_new_tokens"),
-    *("temperature", "top_p", "top_k", "seed"),
+    *("model", "weights", "dtype", "device", "batching", "limit", "limit_seed", "max_new_tokens"),
+    *("temperature", "top_p", "top_k", "seed", "trace"),
 )
+
+SAME_MODEL = ("model", "weights")  # without which a difference says nothing of the method
 
 # What should be equal among the runs of a task that are compared.
 EQUAL_CONFIG = ("dtype", "device", "limit", "limit_seed", "max_new_tokens", "temperature", "top_p", "top_k", "seed")
@@ -49,6 +51,11 @@ def find_baselines(runs: Sequence[Run], labels: Sequence[str], baseline: str) ->
                 log.warning(
                     "no run of the baseline '%s' with task %s and batch size %s: '%s' has no speed-up",
                     *(baseline, run.config["task"], run.config["batch_size"], run.name),
+                )
+            elif other := [name for name in SAME_MODEL if base.config.get(name) != run.config.get(name)]:
+                log.warning(
+                    "'%s' is compared with '%s', which has another %s: its model differs, not only how it decodes",
+                    *(run.name, base.name, " and ".join(other)),
                 )
     return found
 

@@ -7,17 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decodebench.analysis.samples import no_columns, read_columns, read_outputs
 from decodebench.errors import UserError, unknown
-from decodebench.records import read_run, read_samples
-from decodebench.records.aggregates import number, token_count
+from decodebench.records import read_run
 from decodebench.records.files import RUN
 
 if TYPE_CHECKING:
     import pandas as pd
 
 log = logging.getLogger(__name__)
-
-DOCUMENT = ["task", "doc_id", "idx", "doc_hash"]  # what names a request, in any run of its task
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,39 +48,18 @@ class Run:
 
     @cached_property
     def samples(self) -> "pd.DataFrame":
-        """One row per request and complete repeat, with what comparisons need of it.
-
-        Columns: repeat, those of `DOCUMENT`, category (None where documents have none), score (of the headline
-        metric, NaN where there is none), tokens (how many were committed), latency (seconds, NaN where there is none),
-        output (the tokens as a tuple).
-        """
-        import pandas as pd
-
+        """One row per request and complete repeat, with the columns of `read_columns`; none if it cannot be read."""
         try:
-            samples = read_samples(self.folder)
+            columns = read_columns(self.folder, self.aggregates["score"]["metric"])
         except UserError as error:
             log.warning("%s; comparing without its samples", error)
-            samples = []
-        headline = self.aggregates["score"]["metric"]
-        rows = (
-            (
-                sample["repeat"],
-                sample["task"],
-                sample["doc_id"],
-                sample.get("idx", 0),
-                sample.get("doc_hash") or "",
-                sample.get("category"),
-                number((sample.get("scores") or {}).get(headline)),
-                token_count(sample),
-                number(sample.get("latency")),
-                tuple(sample.get("tokens") or ()),
-            )
-            for sample in samples
-            if sample["repeat"] < self.record["repeats"]
-        )
-        columns = ["repeat", *DOCUMENT, "category", "score", "tokens", "latency", "output"]
-        frame = pd.DataFrame(rows, columns=columns)
-        return frame.astype({"score": float, "latency": float})
+            columns = no_columns()
+        return columns[columns["repeat"] < self.record["repeats"]]
+
+    @property
+    def outputs(self) -> Any:
+        """The tokens of the outputs of the first repeat, an array of int32 arrays, in the rows of `samples`."""
+        return read_outputs(self.folder, self.aggregates["score"]["metric"])[self.samples.index.to_numpy()]
 
 
 def load_runs(paths: Sequence[Path]) -> list[Run]:

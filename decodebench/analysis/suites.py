@@ -1,4 +1,4 @@
-"""The average over a suite's benchmarks, such as the paper's six, in rows of its own."""
+"""The average over a suite's benchmarks, such as the paper's six, or over all tasks, in rows of its own."""
 
 import json
 import math
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_averages(frame: "pd.DataFrame", runs: Sequence[Run]) -> "pd.DataFrame":
-    """The comparison with an average over every suite that a run was wanted in.
+    """The comparison with an average over every suite that a run was wanted in, or over all tasks where there is none.
 
     There is one for each setting that at least two of the suite's benchmarks have a score for: the plain mean of their
     headline metrics and of their tokens per pass, and the geometric mean of their speed-ups. The name under "task"
@@ -42,13 +42,17 @@ def add_averages(frame: "pd.DataFrame", runs: Sequence[Run]) -> "pd.DataFrame":
 
 
 def _suites(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The suites by name, with all of their benchmarks that any of the runs had to do without."""
+    """The suites by name, with all of their benchmarks that any of the runs had to do without.
+
+    Runs that were wanted in none are averaged over all of their tasks.
+    """
     found: dict[str, dict[str, Any]] = {}
     for run in runs:
         if suite := (run.record.get("task") or {}).get("suite"):
             known = found.setdefault(suite["name"], {**suite, "left_out": {}})
             known["left_out"] |= suite["left_out"]
-    return list(found.values())
+    tasks = sorted({run.config["task"] for run in runs})
+    return list(found.values()) or [{"name": "all tasks", "tasks": tasks, "left_out": {}}]
 
 
 def _average(rows: "pd.DataFrame", suite: dict[str, Any]) -> dict[str, Any]:

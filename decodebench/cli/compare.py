@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from decodebench.cli.options import OnlyTasks, Results
+from decodebench.cli.options import OnlyTasks, OnlyWhere, Results
 
 
 class Format(StrEnum):
@@ -20,12 +20,31 @@ class Format(StrEnum):
     json = "json"
 
 
+class By(StrEnum):
+    """What the table's headings name."""
+
+    task = "task"
+    method = "method"
+    batch = "batch"
+
+
 def compare(
     results: Results = None,
     baseline: Annotated[
         str, typer.Option(help="Method, or label of one of its settings, that the others are measured against.")
     ] = "ar",
     task: OnlyTasks = None,
+    where: OnlyWhere = None,
+    by: Annotated[
+        By, typer.Option(help="Headings: tasks and batch sizes, or methods. batch: speed-ups by batch size alone.")
+    ] = By.task,
+    sort: Annotated[
+        str | None, typer.Option(help="Column to sort by, the best first (speedup, score, latency_p95 …).")
+    ] = None,
+    best: Annotated[
+        float | None,
+        typer.Option(help="Only the fastest setting that loses at most so many points, and the Pareto set.", min=0),
+    ] = None,
     format: Annotated[
         Format | None, typer.Option(help="Default: what the suffix of --out says, else a table.", show_default=False)
     ] = None,
@@ -41,24 +60,44 @@ def compare(
     Differences are taken on the same documents; n.s. marks those that the
     data do not support (McNemar's exact test, 5 % level). Speed-ups have a
     95 % bootstrap interval over requests and repeats. Runs of a suite
-    (paper) are also averaged over its tasks.
+    (paper) are also averaged over its tasks, others over all tasks.
+    same %: tokens equal to the baseline's; log p: mean log-probability of
+    a token in the model's AR mode, in nats, where it was recorded.
     """
     from decodebench.analysis.categories import by_category
     from decodebench.analysis.compare import compare_runs
     from decodebench.analysis.labels import in_common
     from decodebench.analysis.load import load_runs, select_tasks
     from decodebench.analysis.output import write_output
+    from decodebench.analysis.selection import choose_best, select_where, sort_rows
+    from decodebench.analysis.study import study_cells
     from decodebench.analysis.suites import add_averages
-    from decodebench.analysis.tables import SUFFIXES, caption, print_table, render
+    from decodebench.analysis.tables import SUFFIXES, caption, print_cells, print_table, render, render_cells
 
     chosen = format.value if format else SUFFIXES.get(out.suffix if out else "", "table")
-    runs = select_tasks(load_runs(results or [Path("results")]), task or [])
-    frame = add_averages(compare_runs(by_category(runs) if categories else runs, baseline), runs)
+    runs = select_where(select_tasks(load_runs(results or [Path("results")]), task or []), where or [])
+    frame = compare_runs(by_category(runs) if categories else runs, baseline)
+    remarks: list[str] = []
+    if best is not None:
+        frame, remarks = choose_best(frame, best)
+    elif by != By.batch:
+        frame = add_averages(frame, runs)
+    if sort:
+        frame = sort_rows(frame, sort)
     buffer = io.StringIO()
-    if chosen != "table":
+    file = buffer if out else None
+    if by == By.batch and chosen not in ("csv", "json"):
+        columns, cells, sources = study_cells(frame)
+        if chosen == "table":
+            rows = [(row[0], row[1:]) for row in cells]
+            print_cells(columns[1:], rows, "\n".join([in_common(runs), *sources]), file)
+        else:
+            buffer.write(render_cells(columns, cells, chosen))
+    elif chosen != "table":
         buffer.write(render(frame, chosen, wide=wide))
     else:
-        print_table(frame, caption(frame, in_common(runs)), buffer if out else None, wide=wide)
+        about = "\n".join([*remarks, caption(frame, in_common(runs))])
+        print_table(frame, about, file, wide=wide, by=by.value)
     if out:
         write_output(out, buffer.getvalue().encode())
     else:
