@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decodebench.analysis.statistics import Interval, bootstrap_speedup, mean_interval, paired_difference, repeat_ratios
+from decodebench.analysis.statistics import Interval, bootstrap_speedup, mean_interval, paired_difference
 
 bits = st.integers(0, 1).map(float)
 
@@ -77,11 +77,6 @@ def test_scores_that_are_not_right_or_wrong_go_by_the_interval() -> None:
     assert paired_difference(theirs + 0.1, theirs).p_value is None
     assert paired_difference(theirs + 0.1 + rng.normal(0, 0.1, 200), theirs).significant
     assert not paired_difference(theirs + rng.normal(0, 0.1, 200), theirs).significant
-
-
-def test_repeat_ratios() -> None:
-    ratios = repeat_ratios([20, 30, 22], [10, 10, 20])
-    assert (ratios.value, ratios.low, ratios.high) == (2.0, 1.1, 3.0)
 
 
 @settings(max_examples=25, deadline=None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from decodebench.analysis.baselines import find_baselines, warn_of_differences
 from decodebench.analysis.labels import labels, natural
 from decodebench.analysis.load import Run
-from decodebench.analysis.paired import compare_requests, speedup
+from decodebench.analysis.paired import compare_requests, machine, noise_by_machine, speedup
 from decodebench.analysis.selection import pareto
 from decodebench.analysis.statistics import mean_interval
 from decodebench.records.aggregates import number
@@ -55,13 +55,14 @@ def compare_runs(runs: Sequence[Run], baseline: str = "ar", *, paired: bool = Tr
     families = labels(runs, leave_out={"tau", "cache"})
     bases = find_baselines(runs, names, baseline)
     warn_of_differences(runs, names)
+    noise = noise_by_machine(runs, bases)
     rows = []
     for run, label, line, family, base in zip(runs, names, series, families, bases, strict=True):
         row = _own_row(run) | {"label": label, "series": line, "family": family, "is_baseline": base is run}
         if base is not None:
             row |= {"baseline": base.name} | speedup(run, base)
             if paired and base is not run:
-                row |= compare_requests(run, base)
+                row |= compare_requests(run, base, noise.get(machine(run)))
         rows.append(row)
     rows.sort(key=_order)
     frame = pd.DataFrame(rows, columns=COLUMNS)

@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Sequence
 from functools import reduce
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from decodebench.analysis.load import Run
-from decodebench.analysis.statistics import bootstrap_speedup, paired_difference, repeat_ratios
+from decodebench.analysis.statistics import Noise, bootstrap_speedup, paired_difference, pooled_noise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,17 +21,37 @@ log = logging.getLogger(__name__)
 def speedup(run: Run, base: Run) -> dict[str, Any]:
     """The speed-up in the repeats that count, from what the runs recorded of them; nothing where they lack times."""
     counted = _counted(run, base)
-    repeats = [[one.aggregates["repeats"][index] for index in counted] for one in (run, base)]
     if not counted:
         return {}
-    for one, its in zip((run, base), repeats, strict=True):
-        if any(repeat["interrupted"] for repeat in its):
+    for one in dict.fromkeys((run, base)):
+        if any(one.aggregates["repeats"][repeat]["interrupted"] for repeat in counted):
             log.warning("'%s' was interrupted while it was timed: its speed is approximate", one.name)
-    ratios = repeat_ratios(*([repeat["tokens_per_second"] for repeat in its] for its in repeats))
-    return {"speedup": ratios.value, "speedup_min": ratios.low, "speedup_max": ratios.high}
+    ratios = _ratios(run, base)
+    return {"speedup": median(ratios), "speedup_min": min(ratios), "speedup_max": max(ratios)}
 
 
-def compare_requests(run: Run, base: Run) -> dict[str, Any]:
+def machine(run: Run) -> str:
+    """What speeds vary with from repeat to repeat, in one line."""
+    environment = run.record.get("environment") or {}
+    return " ".join(str(environment.get(name)) for name in ("cpu", "gpu", "threads"))
+
+
+def noise_by_machine(runs: Sequence[Run], bases: Sequence[Run | None]) -> dict[str, Noise | None]:
+    """The noise between repeats on each machine, from all runs that were made there and their baselines."""
+    found: dict[str, dict[Run, list[list[float]]]] = {}
+    for run, base in zip(runs, bases, strict=True):
+        if base is not None and base is not run:
+            found.setdefault(machine(run), {}).setdefault(base, []).append(_ratios(run, base))
+    return {name: pooled_noise(list(groups.values())) for name, groups in found.items()}
+
+
+def _ratios(run: Run, base: Run) -> list[float]:
+    """Speed ÷ baseline's speed, in each of the interleaved repeats that count."""
+    speeds = [[repeat["tokens_per_second"] for repeat in one.aggregates["repeats"]] for one in (run, base)]
+    return [speeds[0][repeat] / speeds[1][repeat] for repeat in _counted(run, base)]
+
+
+def compare_requests(run: Run, base: Run, noise: Noise | None) -> dict[str, Any]:
     """What comes from comparing two runs request by request; nothing where they have none in common."""
     common = _in_common(run, base)
     mine = common[0][0] if common else ()
@@ -43,7 +64,7 @@ def compare_requests(run: Run, base: Run) -> dict[str, Any]:
         **_likeness(run, base, common[0]),
         **_difference(run, base, common[0]),
         **_ar_difference(run, base, common[0]),
-        **_speedup_interval(run, base, common),
+        **_speedup_interval(run, base, common, noise),
     }
 
 
@@ -136,7 +157,7 @@ def _counted(run: Run, base: Run) -> list[int]:
     return [index for index, pair in known if not any(one["interrupted"] for one in pair)] or [i for i, _ in known]
 
 
-def _speedup_interval(run: Run, base: Run, common: "dict[int, Rows]") -> dict[str, Any]:
+def _speedup_interval(run: Run, base: Run, common: "dict[int, Rows]", noise: Noise | None) -> dict[str, Any]:
     """The bootstrap interval of the speed-up, from the requests that both runs have in all repeats that count."""
     import numpy as np
 
@@ -147,7 +168,7 @@ def _speedup_interval(run: Run, base: Run, common: "dict[int, Rows]") -> dict[st
     everywhere = reduce(np.intersect1d, (requests[common[repeat][0]] for repeat in counted))
     arrays = []
     for one, side in ((run, 0), (base, 1)):
-        tokens, latency = (one.samples[name].to_numpy(dtype=float) for name in ("tokens", "latency"))
+        counts, latency = (one.samples[name].to_numpy(dtype=float) for name in ("tokens", "latency"))
         places = np.stack(
             [common[repeat][side][np.isin(requests[common[repeat][0]], everywhere)] for repeat in counted]
         )
@@ -156,9 +177,10 @@ def _speedup_interval(run: Run, base: Run, common: "dict[int, Rows]") -> dict[st
         measured = np.array([one.aggregates["repeats"][repeat]["seconds"] for repeat in counted])
         total = np.array([np.nansum(latency[one.samples["repeat"].to_numpy() == repeat]) for repeat in counted])
         with np.errstate(divide="ignore", invalid="ignore"):
-            arrays += [tokens[places], latency[places] * (measured / total)[:, None]]
+            arrays += [counts[places], latency[places] * (measured / total)[:, None]]
     known = np.isfinite(arrays).all((0, 1))
     if known.sum() < 2:  # one request tells nothing of the spread
         return {}
-    interval = bootstrap_speedup(*(array[:, known] for array in arrays))
+    tokens, seconds, base_tokens, base_seconds = (array[:, known] for array in arrays)
+    interval = bootstrap_speedup(tokens, seconds, base_tokens, base_seconds, noise)
     return {"speedup_low": interval.low, "speedup_high": interval.high}

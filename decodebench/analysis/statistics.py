@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -102,14 +101,40 @@ def paired_difference(scores: "ArrayLike", baseline: "ArrayLike", confidence: fl
     return Difference(value, min(low, value), max(high, value), p_value, n)
 
 
-def repeat_ratios(speeds: Sequence[float], baseline: Sequence[float]) -> Interval:
-    """Median, minimum and maximum of speed ÷ baseline speed, of the same interleaved repeat each.
+@dataclass(frozen=True)
+class Noise:
+    """How much speed-ups vary from repeat to repeat.
+
+    Attributes:
+        variance: of the logarithm of a speed-up.
+        freedom: the degrees of freedom with which it is known.
+    """
+
+    variance: float
+    freedom: float
+
+
+def pooled_noise(speedups: Sequence[Sequence[Sequence[float]]]) -> Noise | None:
+    """The noise between repeats, from all that was measured on one machine: two or three repeats alone tell little.
 
     Args:
-        speeds, baseline: tokens/s of each repeat, at least one and none of them 0.
+        speedups: for each baseline, for each run that is compared with it, its speed-up in each repeat.
+
+    Returns:
+        None where nothing was repeated. Runs with a common baseline share its noise: half the variance of each, if
+        all are alike, so that the correlation of two estimates of it is 1/4, and K of them are worth
+        K ÷ (1 + (K − 1)/4).
     """
-    ratios = [mine / theirs for mine, theirs in zip(speeds, baseline, strict=True)]
-    return Interval(median(ratios), min(ratios), max(ratios))
+    import numpy as np
+
+    squares = known = freedom = 0.0
+    for runs in speedups:
+        logs = [np.log(ratios) for ratios in runs if len(ratios) > 1]
+        degrees = sum(len(ratios) - 1 for ratios in logs)
+        squares += sum(float(((ratios - ratios.mean()) ** 2).sum()) for ratios in logs)
+        known += degrees
+        freedom += degrees / (1 + (len(logs) - 1) / 4) if logs else 0
+    return Noise(squares / known, freedom) if known else None
 
 
 def bootstrap_speedup(
@@ -117,6 +142,7 @@ def bootstrap_speedup(
     seconds: "ArrayLike",
     base_tokens: "ArrayLike",
     base_seconds: "ArrayLike",
+    noise: Noise | None = None,
     confidence: float = 0.95,
 ) -> Interval:
     """Speed-up as a ratio of sums, with a bootstrap interval over paired requests and repeats.
@@ -124,14 +150,15 @@ def bootstrap_speedup(
     A draw takes requests with replacement, the same ones for both runs and in all repeats; its speed-up is the median
     over the repeats of (tokens ÷ seconds) ÷ (baseline tokens ÷ baseline seconds), each of these summed over the drawn
     requests. Repeats are too few to be drawn from: two or three of them drawn again never lie as far apart as new ones
-    may. What they add is drawn from a normal distribution, with the standard error that the spread of their log
-    speed-ups gives their median (at most √(π/2) times that of their mean), and Student's t widens the interval for how
-    little so few of them tell, with degrees of freedom after B. L. Welch (1947) and F. E. Satterthwaite (1946). A
-    single repeat tells nothing of that spread: its interval is that of the choice of requests alone.
+    may. What they add is drawn from a normal distribution, with the standard error that the noise between repeats gives
+    their median (at most √(π/2) times that of their mean), and Student's t widens the interval for how little is known
+    of that noise, with degrees of freedom after B. L. Welch (1947) and F. E. Satterthwaite (1946). Where nothing is
+    known of it, the interval is that of the choice of requests alone.
 
     Args:
         tokens, base_tokens: [repeats, requests], committed tokens.
         seconds, base_seconds: [repeats, requests], engine time that a request answers for.
+        noise: between repeats; None takes that of these repeats alone, if there are several.
         confidence: the interval's coverage.
 
     Returns:
@@ -156,12 +183,12 @@ def bootstrap_speedup(
     logs = np.log(medians[np.isfinite(medians) & (medians > 0)])
     if not logs.size or requests < 2:
         return Interval(value, math.nan, math.nan)
-    choice, noise, freedom = float(np.var(logs)), 0.0, requests - 1.0
-    if repeats > 1:
-        noise = float(np.var(np.log(whole), ddof=1)) / repeats * (1 if repeats == 2 else math.pi / 2)
-        if noise:
-            freedom = (choice + noise) ** 2 / (choice**2 / (requests - 1) + noise**2 / (repeats - 1))
-        logs = logs + noise**0.5 * np.random.default_rng(SEED).standard_normal(len(logs))
+    noise = noise or pooled_noise([[list(whole)]])
+    freedom = requests - 1.0
+    if noise and noise.variance:
+        choice, error = float(np.var(logs)), noise.variance / repeats * (1 if repeats < 3 else math.pi / 2)
+        freedom = (choice + error) ** 2 / (choice**2 / (requests - 1) + error**2 / noise.freedom)
+        logs = logs + error**0.5 * np.random.default_rng(SEED).standard_normal(len(logs))
     tails = (1 - confidence) / 2, (1 + confidence) / 2
     wider = (requests / (requests - 1)) ** 0.5 * special.stdtrit(freedom, tails[1]) / special.ndtri(tails[1])
     low, high = value * np.exp(wider * (np.quantile(logs, tails) - math.log(value)))
