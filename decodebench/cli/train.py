@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -117,6 +118,8 @@ def _train(objective: "Objective", dry_run: bool, **values: Any) -> None:
     from decodebench.training.recipe import Recipe
     from decodebench.training.run import Options, dry, train
 
+    # what libraries say of each other's deprecated names is nothing that the user could change
+    warnings.simplefilter("ignore", FutureWarning)
     if values["learning_rate"] is None:
         values["learning_rate"] = 5e-6 if values["full"] else 5e-4
     options = {name: values.pop(name) for name in Options.__dataclass_fields__}

@@ -1,6 +1,7 @@
 """The model as it is trained: which weights move, and which token is the mask."""
 
 import copy
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ def prepare(recipe: Recipe, device: str = "auto", dtype: str = "auto") -> Learne
     if recipe.gated:
         Gate(model, mask_id)
     model.peft_config["default"].base_model_name_or_path = base
+    # left to itself, peft asks the hub for the base model's configuration at every save
+    model.save_pretrained = functools.partial(model.save_pretrained, save_embedding_layers=False)
     return Learner(model, tokenizer, base, mask_id, added, low)
 
 
