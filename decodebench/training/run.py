@@ -9,10 +9,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from decodebench.errors import UserError
+from decodebench.models.devices import resolve_device
 from decodebench.training.conversations import read_conversations
 from decodebench.training.layout import laid_out_length
 from decodebench.training.learner import Learner, prepare, save
@@ -65,25 +67,27 @@ def train(recipe: Recipe, options: Options, say: Callable[[str], None]) -> dict[
     Raises:
         UserError: for mistakes in recipe, data or output folder; nothing is written then.
     """
-    check_folder(recipe, options.out)
+    check(recipe, options)
     distil(recipe, options, say)
     work = _Work.of(recipe, options)
     work.plan.check_memory()
+    _check_data(options.out, work.data.digest)
     trainer = work.trainer(say)
     main = trainer.accelerator.is_main_process
     if main:
-        options.out.mkdir(parents=True, exist_ok=True)
-        write_json(options.out / RECIPE, recipe.as_dict() | {"data_sha256": work.data.digest})
+        begin_folder(options.out, recipe.as_dict() | {"data_sha256": work.data.digest})
+        for line in describe(work.plan):
+            say(line)
     trainer.accelerator.wait_for_everyone()
-    for line in describe(work.plan):
-        say(line)
+    from transformers.trainer import TRAINER_STATE_NAME
+
     begun = time.monotonic()
     trainer.train(resume_from_checkpoint=_last_save(options.out))
     seconds = time.monotonic() - begun
     if not main:
         return {}
     figures = trainer.measure(work.held_out)
-    trainer.save_state()
+    trainer.state.save_to_json(str(options.out / TRAINER_STATE_NAME))
     save(work.learner, recipe, options.out, options.merge)
     card = _card(work, figures, seconds, trainer)
     write_json(options.out / CARD, card)
@@ -97,7 +101,7 @@ def dry(recipe: Recipe, options: Options) -> list[str]:
     Raises:
         UserError: like :func:`train`; prompts for self-distillation are not answered, and cannot be planned for.
     """
-    check_folder(recipe, options.out)
+    check(recipe, options)
     if recipe.self_distill is not None:
         raise UserError("--dry-run: the responses of --self-distill are not written yet: leave it away")
     work = _Work.of(recipe, options)
@@ -116,17 +120,16 @@ def distil(recipe: Recipe, options: Options, say: Callable[[str], None]) -> None
     """Let the model answer the recipe's prompts, as far as it has not yet; the first process does it for all."""
     if recipe.self_distill is None:
         return
-    from accelerate import PartialState
-
     from decodebench.decoding import GREEDY
     from decodebench.models import load_model
     from decodebench.training.distill import Distilled, self_distill
 
     prompts = read_conversations(recipe.self_distill, options.data_dir, recipe.seed, responses=False)
-    with PartialState().main_process_first():
-        if PartialState().is_main_process:
-            options.out.mkdir(parents=True, exist_ok=True)
-            write_json(options.out / RECIPE, recipe.as_dict())
+    here = processes(options.device)
+    with here.main_process_first():
+        if here.is_main_process:
+            if not (options.out / RECIPE).is_file():
+                begin_folder(options.out, recipe.as_dict())
             begun = time.monotonic()
 
             def tell(so_far: Distilled) -> None:
@@ -141,23 +144,56 @@ def distil(recipe: Recipe, options: Options, say: Callable[[str], None]) -> None
             )  # fmt: skip
 
 
-def check_folder(recipe: Recipe, out: Path) -> None:
+def processes(device: str) -> Any:
+    """The processes of this run, as accelerate's ``PartialState``: one, or what ``torchrun`` started."""
+    from accelerate import PartialState
+
+    # the others wait while the first writes responses: longer than the half hour after which they would give up
+    return PartialState(cpu=resolve_device(device).type == "cpu", timeout=timedelta(days=7))
+
+
+def check(recipe: Recipe, options: Options) -> None:
     """
     Raises:
-        UserError: when the folder holds another run, a finished one, or anything else.
+        UserError: when the folder holds another run, a finished one, or anything else, or options contradict.
     """
+    if recipe.gated and options.merge:
+        raise UserError("--gated trains an adapter that acts on masks only, and cannot be merged: leave --merge away")
+    out = options.out
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / RECIPE).is_file():
         raise UserError(f"--out {out}: it exists and holds no training run: choose another folder")
     try:
         before = json.loads((out / RECIPE).read_text(encoding="utf-8"))
+        if not isinstance(before, dict):
+            raise ValueError("not an object")
     except ValueError as error:
         raise UserError(f"{out / RECIPE} is not valid JSON ({error}): choose another --out") from error
     if differing := changed(before, recipe.as_dict()):
         raise UserError(f"--out {out}: it holds a run with other options ({', '.join(differing)}): choose another")
     if (out / CARD).is_file():
         raise UserError(f"--out {out}: this run is done: choose another folder to train again")
+
+
+def _check_data(out: Path, digest: str) -> None:
+    path = out / RECIPE
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if before.get("data_sha256", digest) != digest:
+        raise UserError(f"--out {out}: the data have changed since the run in it began: choose another folder")
+
+
+def begin_folder(out: Path, content: dict[str, Any]) -> None:
+    """Make the folder and say in it what it holds.
+
+    Raises:
+        UserError: when it cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / RECIPE, content)
+    except OSError as error:
+        raise UserError(f"cannot write to --out {out}: {error.strerror}") from None
 
 
 @dataclass
@@ -174,13 +210,11 @@ class _Work:
 
     @classmethod
     def of(cls, recipe: Recipe, options: Options) -> "_Work":
-        from accelerate import PartialState
-
         from decodebench.training.trainer import PackedRows
 
         sources = [recipe.data, *([str(options.out / DISTILLED)] if recipe.self_distill else [])]
-        conversations = read_conversations(",".join(sources), options.data_dir, recipe.seed)
-        forward_passes = accumulation(recipe, PartialState().num_processes)
+        conversations = [one for spec in sources for one in read_conversations(spec, options.data_dir, recipe.seed)]
+        forward_passes = accumulation(recipe, processes(options.device).num_processes)
         learner = prepare(recipe, options.device, options.dtype)
         data = tokenize(conversations, learner.tokenizer, recipe.max_length, recipe.over_long)
         order = list(range(len(data.samples)))
@@ -195,6 +229,9 @@ class _Work:
         row_length = -(-max(recipe.row_length, max(lengths)) // ROW_STEP) * ROW_STEP
         rows = [[[part[i] for i in row] for row in pack([lengths[i] for i in part], row_length, recipe.seed)]
                 for part in (kept, held)]  # fmt: skip
+        if len(rows[0]) > recipe.batch_size:  # whole batches: how they are divided into passes must not matter
+            del rows[0][len(rows[0]) // recipe.batch_size * recipe.batch_size :]
+        kept = [i for row in rows[0] for i in row]
         memory = memory_estimate(
             learner.model, recipe, row_length, options.gradient_checkpointing, learner.low_precision
         )
@@ -222,7 +259,6 @@ class _Work:
             bf16=self.learner.low_precision,
             per_device_train_batch_size=recipe.micro_batch,
             gradient_accumulation_steps=plan.accumulation,
-            dataloader_drop_last=plan.rows >= recipe.batch_size,
             max_steps=steps or plan.steps,
             learning_rate=recipe.learning_rate,
             lr_scheduler_type="cosine",
@@ -240,6 +276,7 @@ class _Work:
             disable_tqdm=True,
             report_to="none",
             average_tokens_across_devices=True,
+            ddp_find_unused_parameters=False,  # the unembedding is used, but outside the model's own forward pass
         )
         trainer = TwoStreamTrainer(
             self.learner, recipe, plan.row_length, args=arguments, train_dataset=self.train_rows,
@@ -282,9 +319,20 @@ def _card(work: _Work, figures: dict[str, float], seconds: float, trainer: Any) 
 
 
 def _last_save(out: Path) -> str | None:
-    from transformers.trainer_utils import get_last_checkpoint
+    """The newest complete save: the trainer's state is what is written last, so one that a kill cut short has none."""
+    from transformers.trainer import TRAINER_STATE_NAME
 
-    return get_last_checkpoint(str(out / STATE)) if (out / STATE).is_dir() else None
+    saves = {int(path.name.rpartition("-")[2]): path for path in (out / STATE).glob("checkpoint-*")}
+    whole = [step for step, path in saves.items() if _is_json(path / TRAINER_STATE_NAME)]
+    return str(saves[max(whole)]) if whole else None
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
