@@ -1,8 +1,9 @@
 """`decodebench run`: run a grid and record it."""
 
 import inspect
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -151,7 +152,9 @@ def run(
     try:
         outcomes = run_grid(cells, load_model(model, dtype, device, adapter), loaded, options)
     except KeyboardInterrupt:
-        print("\nstopped: what is finished is recorded; the same command goes on from here", file=sys.stderr)
+        print(f"\nstopped: what is finished is recorded; go on with\n{resume_command(sys.argv[1:])}", file=sys.stderr)
+        if fresh:
+            print("(without --fresh: cells that had not begun keep what was recorded before)", file=sys.stderr)
         raise typer.Exit(130) from None
     for outcome in outcomes:
         typer.echo(_line(outcome))
@@ -171,6 +174,11 @@ def _line(outcome: "Outcome") -> str:
     if numbers["failed_requests"]:
         parts.append(f"({numbers['failed_requests']} prompts longer than the context)")
     return " ".join(parts)
+
+
+def resume_command(arguments: Sequence[str]) -> str:
+    """The command that goes on where this one was stopped; --fresh would begin again."""
+    return shlex.join(["decodebench", *(word for word in arguments if word != "--fresh")])
 
 
 def split(text: str) -> list[str]:

@@ -87,7 +87,7 @@ def run_grid(
         _CellRun(cell, prepared[cell.task], model, options, _config(cell, bound, model, weights, options), surroundings)
         for cell, bound in zip(cells, methods, strict=True)
     ]
-    requests = sum(len(run.prepared.requests) for run in runs) * options.repeats
+    requests = {str(run.cell): len(run.prepared.requests) * options.repeats for run in runs}
     with ExitStack() as stack, GridProgress(requests) as progress:
         for repeat in range(options.repeats):
             for run in runs:
@@ -104,9 +104,7 @@ def _guarded(run: "_CellRun", repeat: int, stack: ExitStack, progress: GridProgr
         run.repeat(repeat, stack, progress)
     except Exception as error:
         log.debug("cell %s", run.cell, exc_info=True)
-        run.fail(error)
-        progress.say(f"failed: {run.cell}: {run.error}")
-        progress.skip(len(run.prepared.requests))
+        progress.fail(str(run.cell), run.fail(error))
 
 
 def _bound(cell: Cell, model: LoadedModel, batching: Batching) -> Method:
@@ -140,11 +138,11 @@ class _CellRun:
                 self.options.results, self.config, self.prepared.info, self.surroundings, fresh=self.options.fresh
             ))  # fmt: skip
         if repeat < self.store.repeats:
-            progress.skip(len(self.prepared.requests))
+            progress.skip(str(self.cell), len(self.prepared.requests))
             self._score_ar(self.store)
             return
-        progress.begin(f"{self.cell}, repeat {repeat + 1}" if self.options.repeats > 1 else str(self.cell))
-        progress.skip(len(self.store.samples(repeat)))
+        progress.begin(str(self.cell), f", repeat {repeat + 1}" if self.options.repeats > 1 else "")
+        progress.skip(str(self.cell), len(self.store.samples(repeat)))
         if self.store.timing(repeat) is None:
             self._warm_up()
         category = self.prepared.task.category
@@ -177,12 +175,14 @@ class _CellRun:
         if self.store and self.error is None and not self.store.is_complete(self.options.repeats):
             self.store.finish()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> str:
+        """Record the error, and say it in one line."""
         self.error = " ".join(str(error).split()) or type(error).__name__
         if not isinstance(error, UserError):
             self.error = f"{type(error).__name__}: {self.error}"
         if self.store:
             self.store.fail(self.error)
+        return self.error
 
     def outcome(self) -> Outcome:
         folder = self.store.folder if self.store else None

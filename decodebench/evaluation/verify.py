@@ -1,5 +1,6 @@
 """Is a method lossless here? Its greedy tokens beside autoregressive ones, and how close the call was where not."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,8 +84,10 @@ def verify(
     """
     allowed = TOLERANCE[model.dtype] if tolerance is None else tolerance
     generators = [cell.build().generator(model, cell.batch_size) for cell in cells]
-    total = sum(len(requests[cell.task]) for cell in cells)
-    total += sum(len(requests[task]) for task, _ in {(cell.task, cell.batch_size) for cell in cells})
+    pairs = {(cell.task, cell.batch_size): f"{cell.task} ar batch {cell.batch_size}" for cell in cells}
+    total = Counter({name: len(requests[task]) for (task, _), name in pairs.items()})
+    for cell in cells:
+        total[str(cell)] += len(requests[cell.task])
     expected: dict[tuple[str, int], list[Generation]] = {}
     verdicts = []
     with GridProgress(total) as progress:
@@ -97,7 +100,7 @@ def verify(
             pair = cell.task, cell.batch_size
             if pair not in expected:
                 ar = method("ar")().generator(model, cell.batch_size)
-                expected[pair] = answers(f"{cell.task} ar batch {cell.batch_size}", ar, cell.task)
+                expected[pair] = answers(pairs[pair], ar, cell.task)
             found = answers(str(cell), generator, cell.task)
             verdicts.append(compare(cell, model, requests[cell.task], expected[pair], found, allowed))
     return verdicts
