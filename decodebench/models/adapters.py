@@ -65,7 +65,9 @@ def apply_adapter(model: Any, adapter: str, base: str, gate: int | None = None) 
             merged = PeftModel.from_pretrained(cast_parameters(model, torch.float32), adapter)
     except (RuntimeError, ValueError, KeyError) as error:
         raise _misfit(adapter, base, first_line(error)) from error
-    differing = {name for name in weights.keys() ^ get_peft_model_state_dict(merged).keys() if "lora_" in name}
+    # without embeddings: to know whether they changed, peft would ask the hub for the base model
+    there = get_peft_model_state_dict(merged, save_embedding_layers=False)
+    differing = {name for name in weights.keys() ^ there.keys() if "lora_" in name}
     if differing:
         raise _misfit(adapter, base, f"the two differ in {min(differing)}")
     if gate is not None:
