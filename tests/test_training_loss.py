@@ -41,7 +41,9 @@ def slow_loss(model: Any, samples: list[Sample], block_size: int | None, ar_weig
         logits = model(torch.tensor([text])).logits[0]
         clean = cross_entropy(logits[start - 1 : -1], torch.tensor(text[start:]), reduction="sum")
         total = total + (ar_weight if block_size else 1.0) * clean
-        for begin in range(start, len(text), block_size) if block_size else ():
+        if block_size is None:
+            continue
+        for begin in range(start, len(text), block_size):
             targets = text[begin + 1 : begin + block_size + 1]
             if targets:
                 logits = model(torch.tensor([text[:begin] + [MASK] * len(targets)])).logits[0, begin:]
