@@ -27,14 +27,18 @@ def write_run(
     repeats: int = 3,
     environment: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
+    traced: bool = False,
     **knobs: Any,
 ) -> Path:
-    """Write a run and return its folder. The outputs depend on the document and on how bold the method is."""
+    """Write a run and return its folder. The outputs depend on the document and on how bold the method is.
+
+    A traced run has confidences, and AR scores of which the confidence tells too much good.
+    """
     settings = {
         "model": "smollm2-135m", "task": task, "method": method, "knobs": knobs, "batch_size": batch_size,
         "batching": "continuous", "dtype": "bfloat16", "device": "cpu", "limit": documents, "max_new_tokens": 256,
         "temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0,
-    } | (config or {})  # fmt: skip
+    } | (config or {}) | ({"trace": True} if traced else {})  # fmt: skip
     boldness = (1 - knobs.get("tau", 1.0)) * (1 + knobs.get("block_size", 0) / 12)
     noise = np.random.default_rng(int(hashlib.sha256(run_name(settings).encode()).hexdigest()[:8], 16))
     per_pass = 1 + min(5.2 * boldness**0.7, knobs.get("block_size", 1) - 1)
@@ -57,6 +61,8 @@ def write_run(
                 "passes": len(committed), "committed": committed, "pass_seconds": [], "ttft": pass_seconds * 2,
                 "latency": latency, "session": 0, "elapsed": seconds, "scores": {"exact_match": float(right)},
             })  # fmt: skip
+            if traced:
+                samples[-1] |= _trace(length + 1, knobs.get("tau", 1.0), np.random.default_rng([doc, repeat]), repeat)
         timings.append(
             {"seconds": seconds, "prefill_seconds": 0.1 * seconds,
              "decode_seconds": 0.9 * seconds, "draft_seconds": 0.0,
@@ -73,6 +79,13 @@ def write_run(
     (folder / "run.json").write_text(json.dumps(plain(run)))
     (folder / "samples.jsonl").write_text("".join(map(to_line, samples)))
     return folder
+
+
+def _trace(length: int, tau: float, rng: np.random.Generator, repeat: int) -> dict[str, Any]:
+    confidence = rng.uniform(tau, 1, length)
+    equal = rng.random(length) < confidence**2
+    scores = {"ar_logprobs": np.where(equal, -0.1, -3.0).tolist(), "ar_equal": equal.astype(int).tolist()}
+    return {"confidence": confidence.tolist()} | ({} if repeat else scores)
 
 
 def _split(length: int, mean: float, rng: np.random.Generator) -> list[int]:

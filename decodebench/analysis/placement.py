@@ -82,6 +82,44 @@ def place_labels(axes: "Axes", labels: list[Label], lines: list[list[tuple[float
         taken.append(annotation.get_window_extent().padded(4, 0))
 
 
+def end_labels(axes: "Axes", labels: list[tuple[float, float, str, Any]], size: float = 8) -> None:
+    """Write the names of lines in the margin to the right of the panel, level with their ends or near to it.
+
+    Call this when the layout is settled, as for `place_labels`; room for the names is taken from the panel.
+
+    Args:
+        axes: where the lines are.
+        labels: for each line the point where it ends, in data coordinates, its name and its colour.
+        size: of the letters, in points.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    step = 1.25 * size * figure.dpi / 72
+    pixels = [float(axes.transData.transform((x, y))[1]) for x, y, _, _ in labels]
+    order = sorted(range(len(labels)), key=lambda place: pixels[place])
+    level = [pixels[place] for place in order]
+    for _ in range(200):  # neighbours that are too close push each other apart
+        for low in range(len(level) - 1):
+            if (lack := step - (level[low + 1] - level[low])) > 0.01:
+                level[low] -= lack / 2
+                level[low + 1] += lack / 2
+    shift = max(0.0, axes.bbox.y0 - level[0]) if level else 0.0
+    for place, height in zip(order, level, strict=True):
+        x, y, text, color = labels[place]
+        axes.annotate(
+            text,
+            (x, y),
+            (1.02, axes.transAxes.inverted().transform((0, height + shift))[1]),
+            textcoords="axes fraction",
+            color=color,
+            size=size,
+            weight="bold",
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.4, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4}
+            | {"relpos": (0, 0.5)},
+        )
+
+
 def _move(annotation: Any, across: float, up: float) -> None:
     annotation.set_position((across, up))
     annotation.set_horizontalalignment("left" if across > 0 else "right" if across < 0 else "center")

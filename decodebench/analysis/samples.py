@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 DOCUMENT = ["task", "doc_id", "idx", "doc_hash"]  # what names a request, in any run of its task
 CACHE = ".samples.feather"
 VERSION = 1  # of the columns; files of another one are written again
+NAMED = ["repeat", *DOCUMENT, "category", "score", "tokens", "latency", "ttft", "ar_logprob"]
+COLUMNS = [*NAMED, "request", "document", "digest"]
 OUTPUT = "output"
 
 
@@ -36,8 +38,7 @@ def read_columns(folder: Path, headline: str | None) -> "pd.DataFrame":
     Raises:
         UserError: the samples cannot be read.
     """
-    table = _table(folder, headline)
-    return table.drop_columns([OUTPUT]).to_pandas()
+    return _table(folder, headline, COLUMNS).to_pandas()
 
 
 def read_outputs(folder: Path, headline: str | None) -> Any:
@@ -50,17 +51,17 @@ def read_outputs(folder: Path, headline: str | None) -> Any:
 
 def no_columns() -> "pd.DataFrame":
     """The columns of `read_columns`, without rows."""
-    return _build([], None).drop_columns([OUTPUT]).to_pandas()
+    return _build([], None).select(COLUMNS).to_pandas()
 
 
-def _table(folder: Path, headline: str | None, columns: list[str] | None = None) -> "pa.Table":
+def _table(folder: Path, headline: str | None, columns: list[str]) -> "pa.Table":
     from pyarrow import ArrowInvalid, feather
 
     path, stamp = folder / CACHE, _stamp(folder, headline)
     with contextlib.suppress(OSError, ArrowInvalid, KeyError):
-        table = feather.read_table(path, memory_map=True)
+        table = feather.read_table(path, columns, memory_map=True)
         if table.schema.metadata[b"stamp"] == stamp:
-            return table.select(columns or table.column_names)
+            return table
     try:
         table = _build(read_samples(folder), headline).replace_schema_metadata({b"stamp": stamp})
     except (ValueError, TypeError, OverflowError) as error:
@@ -69,7 +70,7 @@ def _table(folder: Path, headline: str | None, columns: list[str] | None = None)
     with contextlib.suppress(OSError):  # a folder that cannot be written is read again each time
         feather.write_feather(table, temporary, compression="lz4")
         os.replace(temporary, path)
-    return table.select(columns or table.column_names)
+    return table.select(columns)
 
 
 def _stamp(folder: Path, headline: str | None) -> bytes:
@@ -86,8 +87,7 @@ def _build(samples: Iterable[Mapping[str, Any]], headline: str | None) -> "pa.Ta
     import pyarrow as pa
 
     rows = [_row(sample, headline) for sample in samples]
-    names = ["repeat", *DOCUMENT, "category", "score", "tokens", "latency", "ttft", "ar_logprob", OUTPUT]
-    frame = pd.DataFrame(rows, columns=names)
+    frame = pd.DataFrame(rows, columns=[*NAMED, OUTPUT])
     whole, real = ("repeat", "doc_id", "idx", "tokens"), ("score", "latency", "ttft", "ar_logprob")
     frame = frame.astype(dict.fromkeys(whole, "int64")).astype(dict.fromkeys(real, "float64"))
     for name, columns in (("request", DOCUMENT), ("document", ["task", "doc_id"])):
