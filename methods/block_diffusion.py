@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class BlockDiffusion(Decoder):
-    """Masked blocks are filled by confidence, in any order within a block; for models trained by block diffusion.
+    """Masked blocks, one after the other, each filled by confidence in any order.
 
     A block of B positions begins as masks that see each other in both directions and all text before. Each pass
     predicts all that are still masked and fills those whose probability passes τ, or at least the surest one; with
@@ -36,6 +36,7 @@ class BlockDiffusion(Decoder):
     """
 
     lossless = False
+    needs = "a checkpoint trained by block diffusion"
 
     block_size: int | None = knob(
         None, "positions per block (B); default: what the checkpoint was trained with, else 4", low=2, high=64

@@ -33,6 +33,7 @@ class MARS(Decoder):
     """
 
     lossless = False
+    needs = "a checkpoint trained for MARS"
 
     block_size: int | None = knob(
         None, "tokens predicted per pass (B); default: what the checkpoint was trained with, else 4", low=2, high=64

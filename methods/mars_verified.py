@@ -14,7 +14,7 @@ LAYOUTS = ("full", "linear")
 
 @dataclass
 class MARSVerified(Decoder):
-    """MARS that checks itself: the last pass's mask predictions are this pass's draft. Greedy text is exactly AR's.
+    """MARS that checks itself: mask predictions are the next pass's draft, so the text is exactly AR's.
 
     A pass of MARS (arXiv 2604.07023) predicts B tokens after the committed text, the first from its last token and
     B−1 from masks. Here only the first is taken at once. The others are fed in the next pass as a draft of k = B−1
@@ -34,6 +34,7 @@ class MARSVerified(Decoder):
     """
 
     lossless = True
+    needs = "a checkpoint trained for MARS"
 
     block_size: int | None = knob(
         None, "tokens predicted per pass (B); default: what the checkpoint was trained with, else 4", low=2, high=64

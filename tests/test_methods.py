@@ -8,6 +8,7 @@ from typing import Any, Optional
 import pytest
 from tiny import run, tiny
 
+from decodebench.cli.listing import methods
 from decodebench.decoding import Decoder, Request, knob, knobs_of
 from decodebench.decoding.registry import method, method_names
 from decodebench.errors import UserError
@@ -47,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 
 def test_the_built_in_methods_are_there() -> None:
-    assert {"ar", "mars", "hf-generate", "jacobi", "mars-verified"} <= set(method_names())
+    assert {"ar", "mars", "hf-generate", "jacobi", "mars-verified", "block-diffusion"} <= set(method_names())
     assert method("ar") is AR
     assert method("mars") is MARS
     assert AR.lossless
@@ -113,6 +114,32 @@ def test_knobs_are_listed_in_order_with_type_default_and_flag() -> None:
     assert found["maybe"].default is None
     assert knobs_of(MARS)["block_size"].flag == "--block-size"
     assert knobs_of(AR) == {}
+
+
+def test_knobs_say_what_is_allowed() -> None:
+    assert {name: knob.allowed for name, knob in knobs_of(Knobs).items()} == {
+        "count": "at least 1",
+        "share": "between 0 and 1",
+        "ceiling": "at most 0",
+        "name": "a, bee, cedar",
+        "flag": "true or false",
+        "maybe": "at least 2",
+        "older": "a number",
+    }
+
+
+def test_methods_are_listed_with_what_they_need_and_their_knobs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    methods()
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "ar yes – One token per pass with a key-value cache." in rows
+    assert any(row.startswith("mars no a checkpoint trained for MARS Several masked tokens per pass") for row in rows)
+    assert "jacobi --window 4 between 1 and 256 guesses per pass (n)" in rows
+    for name in method_names():
+        assert any(row.startswith(f"{name} {'yes' if method(name).lossless else 'no'} ") for row in rows)
+        assert all(any(row.startswith(f"{name} {k.flag} ") for row in rows) for k in knobs_of(method(name)).values())
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,22 @@ from rich.table import Table
 
 
 def methods() -> None:
-    """Decoding methods, with their knobs."""
+    """Decoding methods: whether they are lossless, what they need, and their knobs with defaults and ranges."""
     from decodebench.decoding import knobs_of
     from decodebench.decoding.registry import method, method_names
 
-    table = Table("method", "lossless", "what it does", box=None, pad_edge=False)
-    details = Table("knob", "default", "", box=None, pad_edge=False)
+    table = Table("method", "lossless", "needs", "what it does", box=None, pad_edge=False)
+    details = Table("knob", "default", "values", "", box=None, pad_edge=False)
+    for narrow in (*table.columns[:2], *details.columns[:2]):
+        narrow.no_wrap = True
     for name in method_names():
         cls = method(name)
-        table.add_row(name, "yes" if cls.lossless else "no", (cls.__doc__ or "").strip().splitlines()[0])
+        about = (cls.__doc__ or "").strip().splitlines()[0]
+        table.add_row(name, "yes" if cls.lossless else "no", cls.needs or "–", about)
         for knob in knobs_of(cls).values():
-            values = f" ({', '.join(knob.choices)})" if knob.choices else ""
             default = "" if knob.default is None else str(knob.default)
-            details.add_row(f"{name} {knob.flag}", default, knob.help + values)
-    console = Console()
+            details.add_row(f"{name} {knob.flag}", default, knob.allowed, knob.help)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     console.print()
     console.print(details)

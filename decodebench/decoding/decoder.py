@@ -80,6 +80,9 @@ class Method(ABC):
     lossless: ClassVar[bool]
     """True where greedy output must equal plain autoregressive decoding, token for token."""
 
+    needs: ClassVar[str] = ""
+    """What must be there besides a model (training, a draft model, heads), in a few words; empty for nothing."""
+
     def __post_init__(self) -> None:
         check_knobs(self)
 

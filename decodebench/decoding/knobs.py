@@ -10,7 +10,7 @@ from typing import Any
 
 from decodebench.errors import UserError, unknown
 
-KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,17 @@ class Knob:
         """On the command line: ``--name`` with dashes, unless the knob was given one of its own."""
         return self.own_flag or "--" + self.name.replace("_", "-")
 
+    @property
+    def allowed(self) -> str:
+        """The values that are allowed, in words."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low is not None and self.high is not None:
+            return f"between {self.low:g} and {self.high:g}"
+        if self.low is not None:
+            return f"at least {self.low:g}"
+        return KINDS[self.type] if self.high is None else f"at most {self.high:g}"
+
     def check(self, value: Any) -> None:
         """Raise a UserError unless the value is allowed."""
         if value is None and self.default is None:
@@ -50,12 +61,8 @@ class Knob:
             allowed = int if self.type is int else int | float
             if isinstance(value, bool) or not isinstance(value, allowed) or math.isnan(value):
                 raise UserError(f"{self.flag} {value}: must be {KINDS[self.type]}")
-            low = -math.inf if self.low is None else self.low
-            high = math.inf if self.high is None else self.high
-            if not low <= value <= high:
-                both = f"between {low:g} and {high:g}"
-                bounds = f"at least {low:g}" if math.isinf(high) else f"at most {high:g}" if math.isinf(low) else both
-                raise UserError(f"{self.flag} {value}: must be {bounds}")
+            if not (self.low is None or self.low <= value) or not (self.high is None or value <= self.high):
+                raise UserError(f"{self.flag} {value}: must be {self.allowed}")
 
     def parse(self, text: str) -> Any:
         """The value a user wrote on the command line.
