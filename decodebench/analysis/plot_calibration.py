@@ -86,18 +86,18 @@ def calibration(runs: Sequence[Run], caption: str = "") -> "Figure":
             if metric == "probability":
                 left.plot([0, 1], [0, 100], color=QUIET, linestyle=":", linewidth=1, zorder=1)
                 left.set_xlim(min(its.min() for parts in lines.values() for its, _ in parts) - 0.02, 1.01)
-            names, threshold_lines = [], []
+            marks, threshold_lines = [], []
             for label, parts in lines.items():
                 confidence, equal = (np.concatenate(its) for its in zip(*parts, strict=True))
                 _bins(left, confidence, equal, styles[label])
                 line = _threshold(right, confidence, equal, metric == "entropy", styles[label])
-                names.append(Label(*line[-1], label, NAME | {"color": styles[label]["color"]}, name=True))
+                marks.append(Label(*line[-1], label, NAME | {"color": styles[label]["color"]}, name=True))
                 threshold_lines.append(line)
-            ends.append((right, names, threshold_lines))
+            ends.append((right, marks, threshold_lines))
             left.set_ylim(left.get_ylim()[0], 101)
         settle(figure, SMALL_PRINT, caption)
-        for right, names, threshold_lines in ends:
-            place_labels(right, names, threshold_lines)
+        for right, marks, threshold_lines in ends:
+            place_labels(right, marks, threshold_lines)
     return figure
 
 

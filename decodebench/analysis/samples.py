@@ -59,7 +59,7 @@ def _table(folder: Path, headline: str | None, columns: list[str]) -> "pa.Table"
 
     path, stamp = folder / CACHE, _stamp(folder, headline)
     with contextlib.suppress(OSError, ArrowInvalid, KeyError):
-        table = feather.read_table(path, columns, memory_map=True)
+        table = feather.read_table(path, columns, use_threads=False, memory_map=True)
         if table.schema.metadata[b"stamp"] == stamp:
             return table
     try:

@@ -113,6 +113,7 @@ def run(
     when the same command is given again.
     """
     # heavy imports only now, so that the other commands start at once
+    from decodebench.analysis.samples import read_columns
     from decodebench.evaluation.catalog import load_tasks
     from decodebench.evaluation.grid import expand_grid
     from decodebench.evaluation.lm import GenerationSettings
@@ -158,6 +159,10 @@ def run(
         raise typer.Exit(130) from None
     for outcome in outcomes:
         typer.echo(_line(outcome))
+        if outcome.folder and not outcome.error:
+            read_columns(
+                outcome.folder, outcome.aggregates["score"]["metric"]
+            )  # leaves behind what `compare` reads fast
     if any(outcome.error for outcome in outcomes):
         raise typer.Exit(1)
 
