@@ -82,7 +82,7 @@ def train(recipe: Recipe, options: Options, say: Callable[[str], None]) -> dict[
     from transformers.trainer import TRAINER_STATE_NAME
 
     begun = time.monotonic()
-    trainer.train(resume_from_checkpoint=_last_save(options.out))
+    trainer.train_from(_last_save(options.out))
     seconds = time.monotonic() - begun
     if not main:
         return {}

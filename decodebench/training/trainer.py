@@ -1,6 +1,7 @@
 """Hugging Face's ``Trainer`` with the two-stream pass and its loss."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +9,8 @@ import torch
 from peft.helpers import disable_input_dtype_casting
 from torch import Tensor
 from torch.utils.data import Dataset
-from transformers import Trainer
+from transformers import Trainer, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from decodebench.training.attention import PACKED, pieces
 from decodebench.training.layout import IGNORE, Layout, Slots, block_mask, lay_out
@@ -52,6 +54,18 @@ class TwoStreamTrainer(Trainer):
         super().__init__(learner.model, data_collator=self.collate, **options)
         self.model_accepts_loss_kwargs = True  # ours is normalised over the batch, whatever the model's own would do
         self._tally: dict[int, Tensor] = {}
+
+    def train_from(self, save: str | None) -> None:
+        """Train to the end, from a save on where there is one.
+
+        ``train`` would add a step to a save that was made at the last one.
+        """
+        state = TrainerState.load_from_json(os.path.join(save, TRAINER_STATE_NAME)) if save else None
+        if save and state and state.global_step >= self.args.max_steps:
+            self._load_from_checkpoint(save)
+            self.state = state
+        else:
+            self.train(resume_from_checkpoint=save)
 
     def collate(self, rows: Sequence[Sequence[Sample]]) -> dict[str, Any]:
         layout = lay_out(rows, self.row_length, self.recipe.noisy_block, self.learner.mask_id)
