@@ -100,7 +100,7 @@ REQUESTS = st.lists(
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     requests=REQUESTS,
     kind=st.sampled_from(["qwen2", "llama"]),
