@@ -35,6 +35,7 @@ class Medusa(Decoder):
     """
 
     lossless = True
+    needs = "heads trained for the model; the package medusa-llm"
 
     heads: str | None = knob(None, "folder or hub id of Medusa heads; default: what the model's card names")
     tree: str = knob("default", f"{', '.join(trees.NAMED)}, or paths of candidates: 0;1;0.0;0.1")

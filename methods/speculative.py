@@ -31,6 +31,7 @@ class Speculative(Decoder):
     """
 
     lossless = True
+    needs = "nothing, or a draft model with the same tokenizer"
     random_streams = 3
 
     draft_source: str | None = knob(

@@ -88,6 +88,16 @@ def test_text_is_the_autoregressive_text(
     assert tokens(run(model, decoder, requests, batch_size, batching=batching)) == expected
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])  # gpt2 has a table of positions, with nothing beyond its end
+def test_rows_fill_the_context_to_its_last_position(folders: dict[str, str], kind: str) -> None:
+    size: dict[str, Any] = {"vocab_size": WORDS, "max_position_embeddings": 48, "n_positions": 48, "stop": False}
+    model = tiny(kind, **size)
+    requests = [Request([1] * n, 500) for n in (1, 20, 47)]
+    generations = run(model, Medusa(heads=folders["shared"], tree="wide"), requests, batch_size=3)
+    assert [len(g.tokens) for g in generations] == [47, 28, 1]
+    assert tokens(generations) == tokens(run(model, AR(), requests, batch_size=3))
+
+
 def test_right_candidates_save_passes(folders: dict[str, str]) -> None:
     requests = [Request([1 + n, 2], 24) for n in range(6)]
     generations = run(target(stop=False), Medusa(heads=folders["shared"], tree="wide"), requests, 3)

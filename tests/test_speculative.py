@@ -92,6 +92,22 @@ def test_real_prompts_give_the_autoregressive_text(
         assert [g.committed for g in generations] == [[6, 8], [5], [6, 2]]
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])  # gpt2 has a table of positions, with nothing beyond its end
+@pytest.mark.parametrize("source", [*SOURCES, "short-sighted"])
+def test_rows_fill_the_context_to_its_last_position(
+    drafts: dict[str, dict[str, Any]], tmp_path: Path, kind: str, source: str
+) -> None:
+    size: dict[str, Any] = {"num_hidden_layers": 3, "max_position_embeddings": 48, "n_positions": 48, "stop": False}
+    model = tiny(kind, **size)
+    if source == "short-sighted":
+        save_tiny(tmp_path, num_hidden_layers=1, max_position_embeddings=16)
+    knobs = drafts.get(source, {"draft_model": str(tmp_path)})
+    requests = [Request([30 + n] * n, 500) for n in (1, 20, 47)]
+    generations = run(model, Speculative(k="4", **knobs), requests, batch_size=3)
+    assert [len(g.tokens) for g in generations] == [47, 28, 1]
+    assert tokens(generations) == tokens(run(model, AR(), requests, batch_size=3))
+
+
 def committed(model: LoadedModel, request: Request, **knobs: Any) -> list[int]:
     return run(model, Speculative(**knobs), [request])[0].committed
 
