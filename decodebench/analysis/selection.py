@@ -70,12 +70,14 @@ def sort_rows(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
     Raises:
         UserError: there is no such column.
     """
+    import pandas as pd
+
     name = column.replace("-", "_")
     if name not in frame.columns:
         raise unknown("column", name, frame.columns)
     groups = frame[["task", "batch_size"]].apply(tuple, axis=1)
     place = groups.map({group: number for number, group in enumerate(dict.fromkeys(groups))})
-    rising = frame[name].dtype == object or name.startswith(LESS_IS_BETTER)
+    rising = not pd.api.types.is_numeric_dtype(frame[name]) or name.startswith(LESS_IS_BETTER)
     ordered = frame.assign(_place=place).sort_values(["_place", name], ascending=[True, rising], kind="stable")
     return ordered.drop(columns="_place").reset_index(drop=True)
 

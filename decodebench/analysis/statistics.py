@@ -1,7 +1,7 @@
 """Intervals and tests for scores and speeds. All intervals are 95 % ones unless told otherwise."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-RESAMPLES = 2000  # of requests
-DRAWS = 5000  # of differences
+RESAMPLES = 2000  # of requests and documents
+DRAWS = 5000  # of documents that are right or wrong, which are cheaper
 SEED = 0  # bootstrap intervals are the same each time they are computed
 
 
@@ -81,9 +81,9 @@ def paired_difference(scores: "ArrayLike", baseline: "ArrayLike", confidence: fl
 
     Source of the test: Q. McNemar (1947); exact form: under no difference, each document on which just one of the two
     is right is as likely to favour the one as the other. Interval: percentiles of the paired bootstrap (Efron, 1979),
-    expanded (see `_percentiles`). For scores of 0 and 1 the sample that is drawn from has one more document that
-    favours each side, which is what D. G. Bonett and R. M. Price (2012) add in closed form: without them, twenty
-    documents on which nothing differs would "prove" a difference of exactly 0.
+    expanded (see `_percentiles`). For scores of 0 and 1 the sample that is drawn from has half a document more that
+    favours each side (A. Agresti and Y. Min, 2005, add as much in closed form), and no more is needed: without it,
+    twenty documents on which nothing differs would "prove" a difference of exactly 0.
     """
     import numpy as np
     from scipy import special
@@ -91,16 +91,17 @@ def paired_difference(scores: "ArrayLike", baseline: "ArrayLike", confidence: fl
     mine, theirs = np.asarray(scores, float), np.asarray(baseline, float)
     n = len(mine)
     value, p_value = float(np.mean(mine - theirs)), None
-    # Documents with the same difference are alike: drawing how often each difference occurs is the same as drawing
-    # documents, and cheap for scores that are 0 or 1.
-    values, counts = np.unique(mine - theirs, return_counts=True)
-    drawn = n
+    sample: int | None = n
     if np.isin([mine, theirs], (0.0, 1.0)).all():
         better, worse = int((mine > theirs).sum()), int((mine < theirs).sum())
         p_value = min(1.0, 2 * float(special.bdtr(min(better, worse), better + worse, 0.5)))
-        values, counts, drawn = np.array([1.0, 0.0, -1.0]), np.array([better + 1, n - better - worse, worse + 1]), n + 2
-    means = np.random.default_rng(SEED).multinomial(drawn, counts / drawn, size=DRAWS) @ values / drawn
-    low, high = _percentiles(means, confidence, drawn)
+        # documents with the same difference are alike: how often each difference is drawn is all that matters
+        counts = np.array([better + 0.5, n - better - worse, worse + 0.5])
+        drawn = np.random.default_rng(SEED).multinomial(n + 1, counts / (n + 1), size=DRAWS)
+        means, sample = (drawn[:, 0] - drawn[:, 2]) / (n + 1), None
+    else:
+        means = np.concatenate([weights @ (mine - theirs) / n for weights in _draws(n)])
+    low, high = _percentiles(means, confidence, sample)
     return Difference(value, min(low, value), max(high, value), p_value, n)
 
 
@@ -180,9 +181,8 @@ def bootstrap_speedup(
             return (mine / time) / (theirs / base_time)
 
     whole = ratios(np.ones((1, requests)))[0]
-    step = max(1, min(RESAMPLES, 4_000_000 // requests))  # bounds the memory of a chunk of draws to about 32 MB
-    chunks = [ratios(_weights(requests, start, min(step, RESAMPLES - start))) for start in range(0, RESAMPLES, step)]
-    value, medians = float(np.median(whole)), np.median(np.concatenate(chunks), axis=1)
+    drawn = np.concatenate([ratios(weights) for weights in _draws(requests)])
+    value, medians = float(np.median(whole)), np.median(drawn, axis=1)
     logs = np.log(medians[np.isfinite(medians) & (medians > 0)])
     if not logs.size or requests < 2:
         return Interval(value, math.nan, math.nan)
@@ -198,6 +198,13 @@ def bootstrap_speedup(
     return Interval(value, float(low), float(high))
 
 
+def _draws(requests: int) -> "Iterator[NDArray[np.float64]]":
+    """How often each request, or document, is in each of `RESAMPLES` draws with replacement: chunks of rows."""
+    step = max(1, min(RESAMPLES, 4_000_000 // requests))  # bounds the memory of a chunk to about 32 MB
+    for start in range(0, RESAMPLES, step):
+        yield _weights(requests, start, min(step, RESAMPLES - start))
+
+
 @lru_cache(maxsize=2)  # runs of a task have equally many requests
 def _weights(requests: int, start: int, draws: int) -> "NDArray[np.float64]":
     """How often each request is in each of the draws from number `start` on, [draws, requests]."""
@@ -207,8 +214,8 @@ def _weights(requests: int, start: int, draws: int) -> "NDArray[np.float64]":
     return rng.multinomial(requests, np.full(requests, 1 / requests), size=draws).astype(float)
 
 
-def _percentiles(draws: "NDArray[np.float64]", confidence: float, n: int) -> tuple[float, float]:
-    """The interval that bootstrap draws from a sample of `n` give: their percentiles, expanded for small samples.
+def _percentiles(draws: "NDArray[np.float64]", confidence: float, n: int | None) -> tuple[float, float]:
+    """The interval that bootstrap draws give: their percentiles, expanded for a small sample of `n` unless it is None.
 
     A sample's own spread is a little smaller than what it was drawn from, and unknown: hence √(n/(n − 1)), and
     Student's t in place of the normal distribution.
@@ -218,8 +225,10 @@ def _percentiles(draws: "NDArray[np.float64]", confidence: float, n: int) -> tup
     import numpy as np
     from scipy import special
 
-    if not draws.size or n < 2:
+    tail = (1 - confidence) / 2
+    if n == 1:
         return math.nan, math.nan
-    tail = special.ndtr((n / (n - 1)) ** 0.5 * special.stdtrit(n - 1, (1 - confidence) / 2))
+    if n is not None:
+        tail = special.ndtr((n / (n - 1)) ** 0.5 * special.stdtrit(n - 1, tail))
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
