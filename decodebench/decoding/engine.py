@@ -1,7 +1,6 @@
 """The loop that all methods share: admit, draft, forward, accept, commit, retire."""
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from decodebench.decoding.decoder import (
     PassOutput,
     Statistics,
 )
+from decodebench.decoding.feed import Feed, ListFeed, Pass, unstarted
 from decodebench.decoding.forward import WindowModel, round_up, window_width
 from decodebench.decoding.request import Finish, Generation, Progress, Request
 from decodebench.decoding.rows import Rows
@@ -76,9 +76,24 @@ class Engine(Generator):
         """
         for request in requests:
             self.decoder.check_request(request)
+        feed = ListFeed(requests, on_commit, on_finish)
+        longest = max((row_limit(request, self.model.context) for request in requests), default=1)
+        self.serve(feed, longest, min(self.batch_size, max(len(requests), 1)))
+        return [feed.done[index] for index in range(len(requests))]
+
+    def serve(self, feed: Feed, max_length: int, rows: int | None = None) -> None:
+        """Run what a feed brings, until it says that there is no more.
+
+        Args:
+            feed: of requests that the decoder has checked.
+            max_length: most tokens of a request, prompt included; the cache is as long. Answers end there, and
+                prompts that leave no room for one are reported as too long.
+            rows: how many requests the cache has room for, at least as many as will run at a time; default: the batch
+                size.
+        """
         drafter = self.decoder.drafter
         with self.model.ready(), drafter.ready() if drafter else nullcontext():
-            return _Run(self, requests, on_commit, on_finish).all()
+            _Run(self, feed, max_length, rows or self.batch_size).all()
 
 
 @dataclass
@@ -94,73 +109,58 @@ class _Result:
 
 
 class _Run:
-    """One ``generate`` call."""
+    """One ``generate`` or ``serve`` call."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        requests: Sequence[Request],
-        on_commit: OnCommit | None,
-        on_finish: OnFinish | None,
-    ) -> None:
+    def __init__(self, engine: Engine, feed: Feed, max_length: int, size: int) -> None:
         self.engine, self.model, self.decoder = engine, engine.model, engine.decoder
         self.continuous = engine.batching == "continuous"
-        self.on_commit, self.on_finish = on_commit, on_finish
-        self.queue = deque(enumerate(requests))
-        self.done: list[Generation | None] = [None] * len(requests)
+        self.feed, self.queue = feed, feed.queue
+        self.free = 0  # rows that may still be given away before the next decoding pass
+        self.longest = min(max_length, self.model.context)
         device = self.model.device
         self.stop_ids = torch.tensor(sorted(engine.stop_tokens), dtype=torch.long, device=device)
-        strings = {string for request in requests for string in request.stop}
+        strings = {string for _, request in self.queue for string in request.stop}
         self.stop_strings = StopStrings(engine.tokenizer, strings, self.model.vocabulary, device)
-        longest = max((self._limit(r) for r in requests), default=1)
         # one position more than any row can fill: padding beyond a row's end is written there
-        capacity = round_up(longest + self.decoder.max_draft + 1, 64)
-        size = min(engine.batch_size, max(len(requests), 1))
-        answer = max((self._limit(r) - len(r.prompt) for r in requests), default=1)
+        capacity = round_up(self.longest + self.decoder.max_draft + 1, 64)
         caches = [self.model.new_cache(size, capacity)]
         if self.decoder.drafter and not self.decoder.drafter.shares_cache:
             caches.append(self.decoder.drafter.new_cache(size, capacity))
-        self.rows = Rows(
-            size, capacity, max(answer, 1), caches, device, self.decoder.state_size, self.decoder.random_streams
-        )
+        self.rows = Rows(size, capacity, caches, device, self.decoder.state_size, self.decoder.random_streams)
         self.drafting = Stopwatch(device)
 
-    def all(self) -> list[Generation]:
-        while self.queue or len(self.rows):
-            if self.queue and (self.continuous or not len(self.rows)):
-                self._admit()
-            if len(self.rows):
-                self._finish(self._step(slice(0, len(self.rows)), prefill=False))
-        return [generation for generation in self.done if generation is not None]
-
-    def _limit(self, request: Request) -> int:
-        """Most tokens of a row, prompt included; 0 for a prompt that leaves no room for an answer."""
-        if len(request.prompt) >= self.model.context:
-            return 0
-        return min(len(request.prompt) + request.max_new_tokens, self.model.context)
-
-    def _admit(self) -> None:
-        """Fill the free rows and read their prompts, a few hundred tokens at a time; some may end at once."""
-        free = self.engine.batch_size - len(self.rows)
-        while self.queue and free:
-            new: list[Progress] = []
-            limits: list[int] = []
-            while self.queue and len(new) < free:
-                request = self.queue[0][1]
-                limit = self._limit(request)
-                if limit == 0:
-                    self._reject(self.queue.popleft()[0])
-                    continue
-                longest = max([len(request.prompt), *(len(p.request.prompt) for p in new)])
-                if new and longest * (len(new) + 1) > PREFILL_TOKENS:
-                    break
-                index, _ = self.queue.popleft()
-                new.append(Progress(request, index, time.perf_counter()))
-                limits.append(limit)
-            if new:
+    def all(self) -> None:
+        """Pass after pass: prompts while rows are free, else decoding."""
+        while self.feed.ready(len(self.rows)):
+            if dropped := self.feed.dropped():
+                rows = enumerate(self.rows.progress)
+                self._finish([(row, dropped[p.index]) for row, p in rows if p.index in dropped])
+            if self.continuous or not (len(self.rows) or self.free):
+                self.free = self.engine.batch_size - len(self.rows)
+            if new := self._next():
+                self.free -= len(new)
+                self.stop_strings.add(string for progress in new for string in progress.request.stop)
+                limits = [row_limit(progress.request, self.longest) for progress in new]
                 self._finish(self._step(self.rows.admit(new, limits), prefill=True))
-            # a row that ended at once is free again, but a static batch has had it
-            free = self.engine.batch_size - len(self.rows) if self.continuous else free - len(new)
+            elif len(self.rows):
+                self.free = 0
+                self._finish(self._step(slice(0, len(self.rows)), prefill=False))
+
+    def _next(self) -> list[Progress]:
+        """Requests for free rows, with a few hundred tokens of prompts at most, unless one alone has more."""
+        new: list[Progress] = []
+        while self.queue and len(new) < self.free:
+            index, request = self.queue[0]
+            if not row_limit(request, self.longest):
+                self.queue.popleft()
+                self.feed.finished(index, unstarted("prompt_too_long"))
+                continue
+            longest = max([len(request.prompt), *(len(p.request.prompt) for p in new)])
+            if new and longest * (len(new) + 1) > PREFILL_TOKENS:
+                break
+            self.queue.popleft()
+            new.append(Progress(request, index, time.perf_counter()))
+        return new
 
     def _step(self, rows: slice, prefill: bool) -> list[tuple[int, Finish]]:
         """One pass over these rows; returns which of them ended, and why."""
@@ -181,7 +181,10 @@ class _Run:
             statistics.prefill_seconds += ended - begun
         else:
             statistics.decode_seconds += ended - begun
-        return self._record(rows, result, begun, ended)
+        finished = self._record(rows, result, begun, ended)
+        committed = sum(progress.committed[-1] for progress in self.rows.progress[rows])
+        self.feed.passed(Pass(begun, ended, prefill, batch.rows, committed, batch.host_tau.copy()))
+        return finished
 
     def _draft_pass(self, rows: slice, tokens: Tensor, slots: Tensor, select: Tensor, longest_cached: int) -> Tensor:
         """See :class:`DraftPass`."""
@@ -269,10 +272,11 @@ class _Run:
             progress.pass_seconds.append(ended - begun)
             if new and progress.first_token is None:
                 progress.first_token = ended
-            if finish is None and len(progress.request.prompt) + len(progress.tokens) >= self._limit(progress.request):
+            length = len(progress.request.prompt) + len(progress.tokens)
+            if finish is None and length >= row_limit(progress.request, self.longest):
                 finish = "length"
-            if self.on_commit and new:
-                self.on_commit(progress, new)
+            if new:
+                self.feed.committed(progress, new)
             if finish:
                 finished.append((row, finish))
         return finished
@@ -283,17 +287,18 @@ class _Run:
             progress = self.rows.progress[row]
             text = cut(self.engine.tokenizer, progress.tokens, progress.request.stop, self.engine.stop_tokens)
             first = np.nan if progress.first_token is None else progress.first_token - progress.admitted
-            self._report(progress.index, Generation(
+            self.feed.finished(progress.index, Generation(
                 text, progress.tokens, finish, progress.committed, progress.pass_seconds,
                 ttft=first, latency=now - progress.admitted,
                 confidence=progress.confidence if self.engine.trace else None,
             ))  # fmt: skip
         self.rows.retire([row for row, _ in finished])
 
-    def _reject(self, index: int) -> None:
-        self._report(index, Generation("", [], "prompt_too_long", [], [], ttft=np.nan, latency=0.0))
 
-    def _report(self, index: int, generation: Generation) -> None:
-        self.done[index] = generation
-        if self.on_finish:
-            self.on_finish(index, generation)
+def row_limit(request: Request, longest: int) -> int:
+    """Most tokens of a request's row, prompt included; 0 for a prompt that leaves no room for an answer.
+
+    Args:
+        longest: most tokens of any row.
+    """
+    return min(len(request.prompt) + request.max_new_tokens, longest) if len(request.prompt) < longest else 0

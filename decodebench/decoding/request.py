@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Finish = Literal["stop_token", "stop_string", "length", "prompt_too_long"]
+Finish = Literal["stop_token", "stop_string", "length", "prompt_too_long", "cancelled", "deadline"]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ class Rows:
     Args:
         size: the most rows at a time.
         capacity: positions per row.
-        longest: the most tokens that any request generates.
         caches: the target's and, where a second model drafts, that model's.
         state_size: ids that a method carries per row.
         streams: uniform draws that it uses per output position.
@@ -32,7 +31,6 @@ class Rows:
         self,
         size: int,
         capacity: int,
-        longest: int,
         caches: Sequence[RaggedCache],
         device: torch.device,
         state_size: int = 0,
@@ -40,7 +38,6 @@ class Rows:
     ) -> None:
         self.caches = caches
         self.device = device
-        self.longest = longest
         self.streams = streams
         self.progress: list[Progress] = []
         self.tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
@@ -90,7 +87,8 @@ class Rows:
 
     def _composition_changed(self) -> None:
         sampling = [p.request.sampling for p in self.progress]
-        self.sampling = row_sampling(sampling, self.longest, self.device, self.streams)
+        answer = max((p.request.max_new_tokens for p in self.progress), default=0)
+        self.sampling = row_sampling(sampling, min(answer, self.tokens.shape[1]), self.device, self.streams)
         self.host_tau[:] = np.nan
 
     def refresh_tau(self, rows: slice, default: float) -> None:

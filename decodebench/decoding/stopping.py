@@ -19,14 +19,23 @@ class StopStrings:
 
     Args:
         tokenizer: of the model.
-        strings: all stop strings of the requests to come.
+        strings: stop strings of the requests to come; more can be added.
         vocabulary: size of the model's output.
     """
 
     def __init__(self, tokenizer: Any, strings: Iterable[str], vocabulary: int, device: torch.device) -> None:
-        self.tokenizer = tokenizer
-        endings = "".join(sorted({string[-1] for string in strings}))
-        self.suspects = torch.from_numpy(_suspects(tokenizer, endings, vocabulary)).to(device) if endings else None
+        self.tokenizer, self.vocabulary, self.device = tokenizer, vocabulary, device
+        self.endings: frozenset[str] = frozenset()
+        self.suspects: Tensor | None = None
+        self.add(strings)
+
+    def add(self, strings: Iterable[str]) -> None:
+        """Look for these strings, too."""
+        endings = self.endings.union(string[-1] for string in strings)
+        if endings != self.endings:
+            self.endings = endings
+            table = _suspects(self.tokenizer, "".join(sorted(endings)), self.vocabulary)
+            self.suspects = torch.from_numpy(table).to(self.device)
 
     def flag(self, tokens: Tensor) -> Tensor | None:
         """``[rows, n]`` bool: which of these tokens can end a stop string; ``None`` where there are no stop strings."""
@@ -77,8 +86,13 @@ def _suspects(tokenizer: Any, endings: str, vocabulary: int) -> np.ndarray:
     if any(character.isspace() for character in endings):
         return np.ones(vocabulary, dtype=bool)  # some tokenizers drop white space when they decode one token alone
     wanted = set(endings) | {REPLACEMENT}
-    known = min(vocabulary, len(tokenizer))
-    texts = tokenizer.batch_decode([[i] for i in range(known)], skip_special_tokens=False)
+    texts = _texts(tokenizer, min(vocabulary, len(tokenizer)))
     table = np.zeros(vocabulary, dtype=bool)
-    table[:known] = [not wanted.isdisjoint(text) for text in texts]
+    table[: len(texts)] = [not wanted.isdisjoint(text) for text in texts]
     return table
+
+
+@lru_cache(maxsize=2)
+def _texts(tokenizer: Any, known: int) -> list[str]:
+    """What each of the first ``known`` tokens says."""
+    return list(tokenizer.batch_decode([[i] for i in range(known)], skip_special_tokens=False))
