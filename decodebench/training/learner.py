@@ -45,12 +45,16 @@ def prepare(recipe: Recipe, device: str = "auto", dtype: str = "auto") -> Learne
     Raises:
         UserError: when the model cannot be loaded or trained, or has no token that could be the mask.
     """
+    if dtype == "float16":
+        raise UserError("--dtype float16: choose auto, float32 or bfloat16")
     adapter = None if recipe.full or recipe.gated else adapter_folder(recipe.model)
     loaded = load_model(base_of(adapter) if adapter else recipe.model, dtype=dtype, device=device)
     if adapter:
         loaded.card |= read_card(str(adapter))
     if loaded.card.get("gated"):
         raise UserError(f"{recipe.model} is a gated adapter, which nothing can be trained on: start from its base")
+    if loaded.dtype == torch.float16:  # small gradients would become 0 in it
+        cast_parameters(loaded.model, torch.float32)
     torch.manual_seed(recipe.seed)  # of a new adapter's weights
     low = loaded.dtype == torch.bfloat16
     tokenizer, mask_id = loaded.tokenizer, -1

@@ -27,6 +27,7 @@ from decodebench.training.samples import Tokenized, tokenize
 RECIPE = "recipe.json"
 CARD = "card.json"
 STATE = "state"  # Trainer's own checkpoints, kept until the run is done
+TRAINER_STATE = "trainer_state.json"  # its name for the last file of each
 DISTIL_BATCH = 16
 DISTILLED = "distilled.jsonl"
 DRY_STEPS = 3
@@ -72,22 +73,19 @@ def train(recipe: Recipe, options: Options, say: Callable[[str], None]) -> dict[
     work = _Work.of(recipe, options)
     work.plan.check_memory()
     _check_data(options.out, work.data.digest)
-    trainer = work.trainer(say)
-    main = trainer.accelerator.is_main_process
+    main = processes(options.device).is_main_process
     if main:
         begin_folder(options.out, recipe.as_dict() | {"data_sha256": work.data.digest})
         for line in describe(work.plan):
             say(line)
-    trainer.accelerator.wait_for_everyone()
-    from transformers.trainer import TRAINER_STATE_NAME
-
+    trainer = work.trainer(say)
     begun = time.monotonic()
     trainer.train_from(_last_save(options.out))
     seconds = time.monotonic() - begun
     if not main:
         return {}
     figures = trainer.measure(work.held_out)
-    trainer.state.save_to_json(str(options.out / TRAINER_STATE_NAME))
+    trainer.state.save_to_json(str(options.out / TRAINER_STATE))
     save(work.learner, recipe, options.out, options.merge)
     card = _card(work, figures, seconds, trainer)
     write_json(options.out / CARD, card)
@@ -320,10 +318,8 @@ def _card(work: _Work, figures: dict[str, float], seconds: float, trainer: Any) 
 
 def _last_save(out: Path) -> str | None:
     """The newest complete save: the trainer's state is what is written last, so one that a kill cut short has none."""
-    from transformers.trainer import TRAINER_STATE_NAME
-
     saves = {int(path.name.rpartition("-")[2]): path for path in (out / STATE).glob("checkpoint-*")}
-    whole = [step for step, path in saves.items() if _is_json(path / TRAINER_STATE_NAME)]
+    whole = [step for step, path in saves.items() if _is_json(path / TRAINER_STATE)]
     return str(saves[max(whole)]) if whole else None
 
 
