@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+import transformers.integrations.flex_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning import MASK, learner_of, mars_passes, trainer_of, training_logits
 from tiny import tiny
+from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import cross_entropy, linear
 
-from decodebench.training.layout import IGNORE, Slots, laid_out_length, lay_out, sees
+from decodebench.training.layout import IGNORE, Slots, block_mask, laid_out_length, lay_out, sees
 from decodebench.training.loss import unembedding_loss
 from decodebench.training.samples import Sample
 
@@ -103,6 +105,22 @@ def test_packed_attention_is_dense_attention_under_the_rule(
     dense = model(layout.tokens, attention_mask=mask, position_ids=layout.slots.position, use_cache=False).logits
     real = layout.slots.sample >= 0
     torch.testing.assert_close(found[real], dense[real], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs on CUDA, here without its compiler."""
+    monkeypatch.setattr(
+        transformers.integrations.flex_attention, "WrappedFlexAttention", lambda _: lambda: flex_attention
+    )
+    model = learner_of(tiny("qwen2"), full=False).model
+    layout = lay_out(draw(LENGTHS), 64, 4, MASK)
+    expected = training_logits(model, layout)
+    model.set_attn_implementation("flex_attention")
+    mask: Any = block_mask(layout.slots)
+    found = model(layout.tokens, attention_mask=mask, position_ids=layout.slots.position, use_cache=False).logits
+    real = layout.slots.sample >= 0
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-4)
 
 
 def test_no_sample_of_a_row_moves_another() -> None:
