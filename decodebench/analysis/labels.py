@@ -18,6 +18,8 @@ SHOWN = {
     "dtype": "{}",
     "device": "{}",
     "batching": "{}",
+    "weights": "({})",
+    "trace": "traced",
 }
 COMMON = {
     "model": "{}",
@@ -46,6 +48,8 @@ def labels(runs: Sequence[Run], leave_out: Collection[str] = ()) -> list[str]:
     result = []
     for run, own in zip(runs, knobs, strict=True):
         fields = varied_fields[run.config["task"]] - APART
+        if "model" in fields:  # which says enough
+            fields -= {"weights"}
         named = (varied_knobs[run.config["method"]] | {"tau"}) - set(leave_out)
         shown = {name: value for name, value in own.items() if name in named}
         shown |= {name: run.config[name] for name in sorted(fields) if name in run.config}
