@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from decodebench.analysis.load import load_runs
 from decodebench.analysis.report import build_report
 from decodebench.analysis.report.answers import collect_answers
-from decodebench.pieces import Decode, decoder, pieces
 from decodebench.analysis.report.settings import command
 from decodebench.cli import build_app
 from decodebench.errors import UserError
-from decodebench.records import read_samples
+from decodebench.pieces import Decode, decoder, pieces
+from decodebench.records import aggregate, read_samples
 
 RESULTS = Path(__file__).parents[1] / "results"
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='hacked = 1'>\u2028<!-- {{table}} &amp; \"'"
@@ -195,6 +195,38 @@ def test_records_that_lack_something(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "no run of the baseline 'ar' is here" in caplog.text
 
 
+def test_what_confidence_was_worth(tmp_path: Path) -> None:
+    write_run(tmp_path, "ar", documents=6, repeats=1, config={"trace": True})
+    run = write_run(tmp_path, "mars", documents=6, repeats=1, tau=0.7, block_size=4, config={"trace": True})
+    write_trace(run)
+    data = data_of(build_report(load_runs([tmp_path]), "ar", words))
+    bins = {row["label"]: row["calibration"] for row in data["rows"]}
+    assert bins["ar"] == []
+    shares = [one[1] for one in bins["mars τ=0.7"]]
+    assert len(shares) == 10
+    assert shares == sorted(shares)
+    assert sum(shares) / 10 == pytest.approx(2 / 3, abs=0.01)
+    mars = next(str(place) for place, row in enumerate(data["rows"]) if row["label"] == "mars τ=0.7")
+    answer = data["documents"][0]["answers"][mars]
+    assert answer["not_ar"] == list(range(0, len(answer["tokens"]), 2))
+
+
+def write_trace(run: Path) -> None:
+    """Let a method be unsure of every second token, and wrong there."""
+
+    def add(sample: dict[str, Any]) -> None:
+        right = [place % 2 for place in range(len(sample["tokens"]) // 4 * 4)]
+        sample["tokens"] = sample["tokens"][: len(right)]
+        # of each four one is wrong and two are right, besides the first of the pass, which does not count
+        sample.update(committed=[4] * (len(right) // 4), ar_equal=right, ar_logprobs=[-0.5] * len(right))
+        sample["confidence"] = [[0.5, 0.8, 0.2, 0.8][place % 4] for place in range(len(right))]
+
+    change_samples(run, add)
+    record = json.loads((run / "run.json").read_text())
+    record["aggregates"] = aggregate(read_samples(run), record["timings"], record["task"]["headline"])
+    (run / "run.json").write_text(json.dumps(record))
+
+
 def test_the_command_makes_the_run_again(results: Path) -> None:
     run = next(run for run in load_runs([results]) if "mars-tau0.7-bs4" in run.name)
     written = command(run)
@@ -307,7 +339,7 @@ def test_filters(page: Page) -> None:
     assert page.run("document.querySelectorAll('#plot-latency circle').length") == 4
     change(page, "#task-filter select", "")
     change(page, "#batch-filter select", "")
-    assert page.run(f"{TABLE}.length") == 16
+    assert page.run(f"{TABLE}.filter((row) => /^(gsm8k|stepmath)$/.test(row.dataset.task)).length") == 16
 
 
 @needs_browser

@@ -133,6 +133,7 @@ function buildAnswers(host) {
       `token ${at + 1} of ${answer.tokens.length}, id ${idOf(token)}`,
       pass && `pass ${pass.pass + 1} of ${answer.committed.length}, position ${pass.place + 1} of ${pass.count} in it`,
       answer.confidence && known(answer.confidence[at]) && `${rows[state.sides[sides.indexOf(side)]].metric_of_confidence || "confidence"} ${answer.confidence[at].toFixed(3)}`,
+      answer.not_ar?.includes(at) && "AR would have taken another token here",
       !pass && "which pass brought it is not recorded",
     ]];
   }

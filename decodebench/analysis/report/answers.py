@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from decodebench.analysis.load import Run
-from decodebench.pieces import Decode, pieces
 from decodebench.errors import UserError
+from decodebench.pieces import Decode, pieces
 from decodebench.records import read_samples
 from decodebench.records.aggregates import number
 
@@ -114,6 +114,9 @@ def _answer(sample: Mapping[str, Any], run: Run, decode: Decode | None, pool: Po
     }
     if len(confidence) == len(ids) and any(value is not None for value in confidence):
         answer["confidence"] = [None if value is None else round(value, 3) for value in confidence]
+    equal = sample.get("ar_equal") or ()
+    if len(equal) == len(ids):
+        answer["not_ar"] = [place for place, same in enumerate(equal) if not same]
     if decode is None:
         answer["text"] = str(sample.get("text") or "")
     return answer

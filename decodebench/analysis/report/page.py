@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 from decodebench.analysis.compare import compare_runs
 from decodebench.analysis.labels import in_common
 from decodebench.analysis.load import Run
+from decodebench.analysis.plot_calibration import BINS, FEWEST, sure_tokens
 from decodebench.analysis.report.answers import collect_answers
-from decodebench.pieces import Decode
 from decodebench.analysis.report.settings import settings_section
 from decodebench.analysis.report.summary import cards, table
+from decodebench.analysis.statistics import mean_interval
 from decodebench.analysis.suites import add_averages
+from decodebench.errors import UserError
+from decodebench.pieces import Decode
 from decodebench.records.files import plain
 
 if TYPE_CHECKING:
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 SCRIPTS = ("common.js", "chart.js", "plots.js", "answers.js", "page.js")
 CHARTED = [
     *("task", "batch_size", "label", "series", "family", "method", "tau", "model", "is_baseline", "metric"),
-    *("score", "score_low", "score_high", "equal_outputs", "difference", "significant"),
+    *("score", "score_low", "score_high", "equal_outputs", "equal_tokens", "difference", "significant"),
+    *("ar_logprob", "ar_logprob_low", "ar_logprob_high"),
     *("tokens_per_pass", "tokens_per_second", "tokens_per_second_min", "tokens_per_second_max"),
     *("speedup", "speedup_low", "speedup_high"),
 ]
@@ -97,9 +101,30 @@ def _charted(row: dict[Any, Any], run: Run) -> dict[str, Any]:
     return {
         **{name: row[name] for name in CHARTED},
         "metric_of_confidence": run.knobs.get("metric"),
+        "calibration": _calibration(run),
         "committed": run.aggregates.get("committed_histogram") or {},
         "latency": [round(float(latency.quantile(step)), 4) for step in steps] if len(latency) else [],
     }
+
+
+def _calibration(run: Run) -> list[list[float]]:
+    """Of tokens in bins of rising confidence: mean confidence, share that is AR's, and its 95 % interval."""
+    if not (run.config.get("trace") and run.aggregates.get("ar_logprob")):
+        return []
+    import numpy as np
+
+    try:
+        confidence, equal = sure_tokens(run)
+    except UserError:  # warned of where the answers were read
+        return []
+    if len(confidence) < FEWEST:
+        return []
+    order = np.argsort(confidence, kind="stable")
+    found = []
+    for part in np.array_split(order, min(BINS, len(order) // FEWEST)):
+        share = mean_interval(float(equal[part].mean()), float(equal[part].std()), len(part))
+        found.append([float(confidence[part].mean()), share.value, share.low, share.high])
+    return found
 
 
 @contextmanager

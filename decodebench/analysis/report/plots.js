@@ -41,13 +41,14 @@ const SPEEDS = {
   tokens_per_pass: "tokens per pass",
   tokens_per_second: "tokens/s",
 };
-const QUALITIES = { score: "score (%)", equal_outputs: "outputs equal (%)" };
+const QUALITIES = { score: "score (%)", equal_outputs: "outputs equal (%)", equal_tokens: "tokens equal (%)", ar_logprob: "log-probability (nats)" };
 
 const facts = (row) => [
   where(row),
   known(row.score) && `score ${percent(row.score)}${between(row.score_low, row.score_high, percent)}`,
   known(row.difference) && `difference ${(100 * row.difference).toFixed(1)} points${row.significant ? "" : ", not significant"}`,
-  known(row.equal_outputs) && `${percent(row.equal_outputs)} of outputs equal`,
+  known(row.equal_outputs) && `${percent(row.equal_outputs)} of outputs equal, ${percent(row.equal_tokens)} of tokens`,
+  known(row.ar_logprob) && `log-probability of a token ${row.ar_logprob.toFixed(3)}`,
   known(row.speedup) && `${number(row.speedup)}× the baseline${between(row.speedup_low, row.speedup_high, number)}`,
   `${number(row.tokens_per_pass)} tokens per pass, ${number(row.tokens_per_second)} tokens/s`,
 ];
@@ -64,9 +65,10 @@ const PLOTS = [
     id: "frontier", title: "Speed and quality", axes: { x: SPEEDS, y: QUALITIES },
     caption: "Numbers at the points: τ. Grey band: what nothing else beats in both. Bars: 95 % intervals.",
     draw(host, some, { x, y }) {
-      const quality = (row) => (y === "equal_outputs" && row.is_baseline ? 1 : row[y]), times = (value) => (known(value) ? 100 * value : null);
+      const quality = (row) => (y.startsWith("equal") && row.is_baseline ? 1 : row[y]);
+      const factor = y === "ar_logprob" ? 1 : 100, times = (value) => (known(value) ? factor * value : null);
       const lines = linesOf(some, "tau", (row) => known(row[x]) && known(quality(row)) && {
-        x: row[x], y: 100 * quality(row), low: times(row[`${y}_low`]), high: times(row[`${y}_high`]),
+        x: row[x], y: times(quality(row)), low: times(row[`${y}_low`]), high: times(row[`${y}_high`]),
         label: known(row.tau) ? String(row.tau) : "", title: row.label, lines: facts(row),
       });
       const front = severalTasks(some) || severalBatches(some) ? [] : paretoFront(lines.flatMap((line) => line.points));
@@ -115,10 +117,21 @@ const PLOTS = [
       drawRows(host, { rows: made, xName: "seconds", most: Math.max(...made.map((row) => row.high)) });
     },
   },
+  {
+    id: "calibration", title: "Confidence and truth", needs: (row) => row.calibration.length,
+    caption: "Of tokens taken with some confidence, those that AR would have taken after the same text. Bars: 95 % intervals.",
+    draw(host, some) {
+      const lines = some.filter((row) => row.calibration.length).map((row) => ({
+        name: nameOf(row, some, row.label), ...look(row, true),
+        points: row.calibration.map(([x, y, low, high]) => ({ x, y: 100 * y, low: 100 * low, high: 100 * high, title: row.label, lines: [where(row), `confidence ${x.toFixed(3)}: ${percent(y)} are AR's${between(low, high, percent)}`] })),
+      }));
+      drawLines(host, { lines, xName: unique(some.map((row) => row.metric_of_confidence).filter(Boolean)).join(", ") || "confidence", yName: "tokens that are AR's (%)" });
+    },
+  },
 ];
 
 function buildPlots(host) {
-  const redraws = PLOTS.map((plot) => {
+  const redraws = PLOTS.filter((plot) => !plot.needs || rows.some(plot.needs)).map((plot) => {
     const chosen = {}, canvas = el("div");
     const controls = Object.entries(plot.axes || {}).map(([axis, all]) => {
       const usable = Object.entries(all).filter(([field]) => rows.some((row) => known(row[field])));

@@ -4,7 +4,7 @@ from html import escape
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from decodebench.analysis.tables import ALWAYS, LEFT, SCORED, UNSCORED, VIEW, number
+from decodebench.analysis.tables import ALWAYS, LEFT, LIKELY, SCORED, UNSCORED, VIEW, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,11 @@ MEANING = {
     "Δ": "difference to the baseline on the same documents, in points; n.s.: the data do not support a difference",
     "Δ 95 %": "95 % interval of the difference",
     "p": "McNemar's exact test",
-    "same %": "share of outputs whose tokens all equal the baseline's",
+    "same %": "share of tokens that equal the baseline's at the same position",
+    "same out %": "share of outputs whose tokens all equal the baseline's",
+    "1st diff": "median position of the first token that differs from the baseline's, where one does",
+    "log p": "mean log-probability of a token in the model's autoregressive mode, in nats",
+    "Δ log p 95 %": "its difference to the baseline, with its 95 % interval",
     "tok/pass": "committed tokens ÷ forward passes of the model, prefill included",
     "tok/s": "committed tokens per second, median over the repeats",
     "min–max": "tokens per second, slowest and fastest repeat",
@@ -28,27 +32,32 @@ MEANING = {
     "TTFT s": "time to first token, median",
     "GB": "peak memory",
     "failed": "prompts longer than the context",
+    "front": "no other setting of the task and batch size is better in score or speed and no worse in the other",
 }
 CARDS_MOST = 4
 
 
 def table(frame: "pd.DataFrame") -> str:
     """One row for each run, with every column; the page's script sorts it and hides the less usual columns."""
-    usual = {ALWAYS, SCORED if frame["score"].notna().any() else UNSCORED}
+    usual = {ALWAYS, LIKELY, SCORED if frame["score"].notna().any() else UNSCORED}
+    rows = frame.to_dict("records")
+    written = [(name, when, [write(row) for row in rows]) for name, when, write in VIEW]
+    columns = [
+        (name, _classes("left" if name in LEFT else "", "" if when in usual else "more"), cells)
+        for name, when, cells in written
+        if any(cell not in ("", "–") for cell in cells)
+    ]
     head = "".join(
-        f'<th scope="col"{_classes("left" if name in LEFT else "", "" if when in usual else "more")}'
-        f' title="{escape(MEANING.get(name, name))}"><button type="button">{escape(name)}</button></th>'
-        for name, when, _ in VIEW
+        f'<th scope="col"{classes} title="{escape(MEANING.get(name, name))}">'
+        f'<button type="button">{escape(name)}</button></th>'
+        for name, classes, _ in columns
     )
     body = []
-    for row in frame.to_dict("records"):
-        cells = "".join(
-            f"<td{_classes('left' if name in LEFT else '', '' if when in usual else 'more')}>{_cell(write(row))}</td>"
-            for name, when, write in VIEW
-        )
+    for place, row in enumerate(rows):
+        tds = "".join(f"<td{classes}>{_cell(cells[place])}</td>" for _, classes, cells in columns)
         task, batch = escape(str(row["task"])), row["batch_size"]
         body.append(
-            f'<tr data-task="{task}" data-batch="{batch}"{_classes("base" if row["is_baseline"] else "")}>{cells}</tr>'
+            f'<tr data-task="{task}" data-batch="{batch}"{_classes("base" if row["is_baseline"] else "")}>{tds}</tr>'
         )
     return f"<table id='comparison-table'><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
