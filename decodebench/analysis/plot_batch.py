@@ -91,7 +91,8 @@ def _scale(axes: "Axes", group: "pd.DataFrame") -> None:
     drawn = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
     if drawn.max() > WIDE * drawn.min():
         axes.set_yscale("log")
-        axes.set_ylim(drawn.min() / 1.25, drawn.max() * 1.25)
+        low, high = axes.dataLim.intervaly  # bars included
+        axes.set_ylim(max(low, drawn.min() / 2) / 1.15, high * 1.15)
         axes.yaxis.set_major_locator(FixedLocator([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]))
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_minor_locator(NullLocator())

@@ -75,7 +75,7 @@ def _boxes(axes: "Axes", group: "pd.DataFrame", seconds: "list[np.ndarray]", col
             " · ".join(f"{value:.3g}" for value in top),
             (top[2], place), (6, 0), textcoords="offset points", va="center", size=7, color=QUIET,
         )  # fmt: skip
-    axes.set_xlim(0, 1.45 * end)
+    axes.set_xlim(0, 1.55 * end)
     axes.set_ylim(len(seconds) - 0.5, -0.5)
     axes.set_yticks(range(len(seconds)), list(group["label"]))
     axes.set_ylabel("")

@@ -101,6 +101,8 @@ def caption(frame: "pd.DataFrame", common: str) -> str:
         f"{task}: {f'{row.metric} of ' if known(row.metric) else ''}{row.documents} documents"
         for task, row in tasks.iterrows()
     ]
+    if frame["speedup_low"].notna().any() and (frame["repeats"].dropna() == 1).all():
+        about.append("one repeat: the intervals of speed-ups leave out what changes from one to the next")
     return "\n".join([common, *about])
 
 
