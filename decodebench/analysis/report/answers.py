@@ -1,7 +1,7 @@
 """The answers that a report shows: what was said, in which pass, and how sure the model was."""
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,12 +43,13 @@ def collect_answers(
     Returns:
         Documents, each with "answers" by run number (as text, for JSON), and the pool of tokens that they refer to.
     """
-    samples: dict[Key, dict[int, dict[str, Any]]] = defaultdict(dict)
-    for place, run in enumerate(runs if documents else ()):
+    chosen = _choose(runs, documents) if documents else []
+    samples: dict[Key, dict[int, dict[str, Any]]] = {key: {} for key in chosen}
+    for place, run in enumerate(runs if chosen else ()):
         for sample in _first_repeat(run):
             key = (run.config["task"], sample["task"], sample["doc_id"], sample.get("idx") or 0)
-            samples[key][place] = sample
-    chosen = _choose(samples, documents)
+            if key in samples:
+                samples[key][place] = sample
     decoders = _decoders({run.config["model"] for run in runs}, decoder_of) if chosen else {}
     pool = Pool()
     shown = []
@@ -71,16 +72,22 @@ def _first_repeat(run: Run) -> list[dict[str, Any]]:
         return []
 
 
-def _choose(samples: Mapping[Key, Mapping[int, dict[str, Any]]], most: int) -> list[Key]:
+def _choose(runs: Sequence[Run], most: int) -> list[Key]:
     """The first documents of each task, in turn, as long as there is room."""
+    tokens: Counter[Key] = Counter()
+    for run in runs:
+        first = run.samples[run.samples["repeat"] == 0]
+        columns = (first[name].tolist() for name in ("task", "doc_id", "idx", "tokens"))
+        for task, doc, idx, count in zip(*columns, strict=True):
+            tokens[run.config["task"], task, doc, idx] += count
     by_task: defaultdict[str, list[Key]] = defaultdict(list)
-    for key in sorted(samples):
+    for key in sorted(tokens):
         by_task[key[0]].append(key)
     chosen, room = [], TOKENS_MOST
     for place in range(most):
         for keys in by_task.values():
             if place < len(keys):
-                room -= sum(len(sample.get("tokens") or ()) for sample in samples[keys[place]].values())
+                room -= tokens[keys[place]]
                 if room >= 0:
                     chosen.append(keys[place])
     return sorted(chosen)

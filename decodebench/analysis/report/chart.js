@@ -59,7 +59,7 @@ function drawLines(host, spec) {
   const right = spec.column ? Math.min(longest(lines) + 18, width * 0.45) : MARGIN.right;
   const inner = { w: width - MARGIN.left - right, h: HEIGHT - MARGIN.top - MARGIN.bottom };
   const [x0, end] = spec.xTicks ? [-0.15, spec.xTicks.length - 0.9] : range(points.map((p) => p.x));
-  const x1 = spec.xTicks ? end : end + 0.16 * (end - x0); // room for names
+  const x1 = spec.xTicks || spec.column ? end : end + 0.16 * (end - x0); // room for names
   const [y0, y1] = range(points.flatMap((p) => [p.y, p.low ?? p.y, p.high ?? p.y]).concat(spec.rule ?? []), spec.zero);
   const X = (value) => MARGIN.left + (((spec.xTicks ? spec.xTicks.indexOf(value) : value) - x0) / (x1 - x0)) * inner.w;
   const Y = (value) => MARGIN.top + (1 - (value - y0) / (y1 - y0)) * inner.h;

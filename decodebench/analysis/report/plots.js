@@ -125,7 +125,7 @@ const PLOTS = [
         name: nameOf(row, some, row.label), ...look(row, true),
         points: row.calibration.map(([x, y, low, high]) => ({ x, y: 100 * y, low: 100 * low, high: 100 * high, title: row.label, lines: [where(row), `confidence ${x.toFixed(3)}: ${percent(y)} are AR's${between(low, high, percent)}`] })),
       }));
-      drawLines(host, { lines, xName: unique(some.map((row) => row.metric_of_confidence).filter(Boolean)).join(", ") || "confidence", yName: "tokens that are AR's (%)" });
+      drawLines(host, { lines, xName: unique(some.map((row) => row.metric_of_confidence).filter(Boolean)).join(", ") || "confidence", yName: "tokens that are AR's (%)", column: true });
     },
   },
 ];
