@@ -28,10 +28,16 @@ def methods() -> None:
 
 def models() -> None:
     """Built-in models."""
+    from decodebench.models.adapters import SHIPPED, shipped_names
     from decodebench.models.embedded import CARD, EMBEDDED
+    from decodebench.models.loading import read_card
 
     table = Table("model", "what it is", "licence", box=None, pad_edge=False)
     table.add_row(EMBEDDED, f"{CARD['model']}; {CARD['source']}", CARD["license"])
-    console = Console()
+    for name in shipped_names():
+        card = read_card(str(SHIPPED / name))
+        how = f"{card['recipe']['objective']}, B = {card['block_size']}" if "block_size" in card else "ar-sft"
+        table.add_row(name, f"an adapter for {card['base']}, trained by `decodebench train` ({how})", CARD["license"])
+    console = Console(highlight=False)
     console.print(table)
     console.print("\n--model also takes a local folder (checkpoint or PEFT adapter) or a hub id.")

@@ -12,3 +12,5 @@ OnlyWhere = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Local copies of data sets.")]
 TasksDir = Annotated[Path | None, typer.Option(help="Your own lm-eval task files.")]
+DEFAULT_MODEL = "smollm2-135m"
+Model = Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")]

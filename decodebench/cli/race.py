@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from decodebench.cli.options import DEFAULT_MODEL, Model
 from decodebench.cli.run import split
 from decodebench.errors import UserError
 
@@ -17,7 +18,7 @@ def race(
     knobs: Mapping[str, list[str]],
     prompt: Annotated[str, typer.Argument(help="What the model is asked.")],
     methods: Annotated[str, typer.Option(help="A comma list; see `decodebench methods`.")] = "ar,mars",
-    model: Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")] = "smollm2-135m",
+    model: Model = DEFAULT_MODEL,
     adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",

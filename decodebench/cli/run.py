@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decodebench.cli.options import DataDir, TasksDir
+from decodebench.cli.options import DEFAULT_MODEL, DataDir, Model, TasksDir
 from decodebench.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(
     method: Annotated[str, typer.Option(help="Methods, a comma list; see `decodebench methods`.")] = "ar",
     tasks: Annotated[str, typer.Option(help="Tasks, a comma list; see `decodebench tasks`.")] = "humaneval_chat",
     batch_size: Annotated[str, typer.Option(help="Most requests that run at a time; a comma list.")] = "1",
-    model: Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")] = "smollm2-135m",
+    model: Model = DEFAULT_MODEL,
     adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from decodebench.cli.options import DataDir, TasksDir
+from decodebench.cli.options import DEFAULT_MODEL, DataDir, TasksDir
 
 tasks_app = typer.Typer()
 
@@ -40,7 +40,7 @@ def show(
     subtask: Annotated[
         str | None, typer.Option(help="Of a group such as bbh: which task.", show_default="its first")
     ] = None,
-    model: Annotated[str, typer.Option(help="Whose chat template and tokenizer are used.")] = "smollm2-135m",
+    model: Annotated[str, typer.Option(help="Whose chat template and tokenizer are used.")] = DEFAULT_MODEL,
     data_dir: DataDir = None,
     tasks_dir: TasksDir = None,
     prompts: Annotated[Path | None, typer.Option(help="Your own prompts for task speed.")] = None,

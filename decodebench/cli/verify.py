@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from decodebench.cli.options import DataDir, TasksDir
+from decodebench.cli.options import DEFAULT_MODEL, DataDir, Model, TasksDir
 from decodebench.cli.run import split, whole
 from decodebench.errors import UserError
 
@@ -39,7 +39,7 @@ def verify(
         typer.Option(help="Tasks, a comma list.", show_default=f"{DEFAULT_TASK}, or else {WITHOUT_DOWNLOAD}"),
     ] = None,
     batch_size: Annotated[str, typer.Option(help="Most requests that run at a time; a comma list.")] = "4",
-    model: Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")] = "smollm2-135m",
+    model: Model = DEFAULT_MODEL,
     adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
