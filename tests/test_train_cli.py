@@ -68,6 +68,8 @@ MARS = ("mars", *OPTIONS)
         ((*MARS, "--data", "nowhere.jsonl"), "no file nowhere.jsonl with training data"),
         ((*MARS, "--data", "stepmaths"), "unknown data 'stepmaths': did you mean 'stepmath'?"),
         ((*MARS, "--self-distill", "nowhere.jsonl"), "no file nowhere.jsonl with training data"),
+        ((*MARS, "--self-distill", "good.jsonl", "--data", "torn.jsonl"), "torn.jsonl, line 2: broken JSON"),
+        ((*MARS, "--self-distill", "good.jsonl", "--batch-size", "6", "--micro-batch", "4"), "--batch-size 6"),
         ((*MARS, "--block-size", "1"), "--block-size 1: must be at least 2"),
         ((*MARS, "--ar-weight", "-1"), "--ar-weight -1.0: must be at least 0"),
         ((*MARS, "--ar-weight", "nan"), "--ar-weight nan: must be at least 0"),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 import shutil
 import statistics
@@ -73,9 +74,13 @@ def train(recipe: Recipe, options: Options, say: Callable[[str], None]) -> dict[
     work = _Work.of(recipe, options)
     work.plan.check_memory()
     _check_data(options.out, work.data.digest)
-    main = processes(options.device).is_main_process
+    here = processes(options.device)
+    main = here.is_main_process
     if main:
         begin_folder(options.out, recipe.as_dict() | {"data_sha256": work.data.digest})
+        # what `accelerate launch --cpu` sets where it was asked for several; without MPI it starts one all the same
+        if here.num_processes == 1 and {"ACCELERATE_USE_CPU", "MASTER_ADDR"} <= os.environ.keys():
+            say("accelerate has started one process; several on CPU are started by torchrun --nproc_per_node N")
         for line in describe(work.plan):
             say(line)
     trainer = work.trainer(say)
@@ -124,6 +129,9 @@ def distil(recipe: Recipe, options: Options, say: Callable[[str], None]) -> None
 
     prompts = read_conversations(recipe.self_distill, options.data_dir, recipe.seed, responses=False)
     here = processes(options.device)
+    # mistakes are to be found now, not after hours of answers
+    read_conversations(recipe.data, options.data_dir, recipe.seed)
+    accumulation(recipe, here.num_processes)
     with here.main_process_first():
         if here.is_main_process:
             if not (options.out / RECIPE).is_file():

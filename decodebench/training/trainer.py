@@ -51,6 +51,7 @@ class TwoStreamTrainer(Trainer):
         self.learner, self.recipe, self.row_length = learner, recipe, row_length
         # FlexAttention needs CUDA for its backward pass
         learner.model.set_attn_implementation("flex_attention" if learner.model.device.type == "cuda" else PACKED)
+        options["args"]._n_gpu = min(1, options["args"].n_gpu)  # one process, one device: no DataParallel
         super().__init__(learner.model, data_collator=self.collate, **options)
         self.model_accepts_loss_kwargs = True  # ours is normalised over the batch, whatever the model's own would do
         self._tally: dict[int, Tensor] = {}
