@@ -42,7 +42,10 @@ def find_baselines(runs: Sequence[Run], labels: Sequence[str], baseline: str) ->
     candidates = [
         (run, label) for run, label in zip(runs, labels, strict=True) if baseline in (run.config["method"], label)
     ]
-    found = [_closest(run, candidates, baseline) for run in runs]
+    fitting: defaultdict[tuple[Any, ...], list[tuple[Run, str]]] = defaultdict(list)
+    for candidate in candidates:
+        fitting[_required(candidate[0])].append(candidate)
+    found = [_closest(run, fitting[_required(run)], baseline) for run in runs]
     if not candidates:
         log.warning("no run of the baseline '%s' is here: differences and speed-ups are left blank", baseline)
     else:
@@ -60,11 +63,14 @@ def find_baselines(runs: Sequence[Run], labels: Sequence[str], baseline: str) ->
     return found
 
 
-def _closest(run: Run, candidates: Sequence[tuple[Run, str]], baseline: str) -> Run | None:
+def _required(run: Run) -> tuple[Any, ...]:
+    return tuple(run.config[field] for field in REQUIRED)
+
+
+def _closest(run: Run, fitting: Sequence[tuple[Run, str]], baseline: str) -> Run | None:
     def likeness(other: Run) -> tuple[bool, ...]:
         return tuple(other.config.get(field) == run.config.get(field) for field in PREFERRED)
 
-    fitting = [pair for pair in candidates if all(pair[0].config[field] == run.config[field] for field in REQUIRED)]
     if not fitting:
         return None
     if any(other is run for other, _ in fitting):

@@ -80,15 +80,18 @@ def agreement(outputs: Sequence[Any], others: Sequence[Any]) -> tuple[int, int, 
     """
     import numpy as np
 
-    same, longer, first = 0, 0, []
-    for mine, theirs in zip(outputs, others, strict=True):
-        shared = min(len(mine), len(theirs))
-        equal = mine[:shared] == theirs[:shared]
-        same += int(np.count_nonzero(equal))
-        longer += max(len(mine), len(theirs))
-        if shared < max(len(mine), len(theirs)) or not equal.all():
-            first.append(1 + int(np.argmin(equal)) if not equal.all() else 1 + shared)
-    return same, longer, first
+    lengths = np.array([[len(output) for output in side] for side in (outputs, others)])
+    shared = lengths.min(0)
+    mine, theirs = (
+        np.concatenate([one[:n] for one, n in zip(side, shared, strict=True)]) for side in (outputs, others)
+    )
+    ends = shared.cumsum()
+    starts = ends - shared
+    unequal = np.append(np.flatnonzero(mine != theirs), len(mine))  # all outputs in one row, and an end
+    places = unequal[np.searchsorted(unequal, starts)]
+    first = np.where(places < ends, places - starts, shared) + 1
+    differ = (places < ends) | (lengths[0] != lengths[1])
+    return int(shared.sum()) - (len(unequal) - 1), int(lengths.max(0).sum()), first[differ].tolist()
 
 
 def _in_common(run: Run, base: Run) -> "dict[int, Rows]":
