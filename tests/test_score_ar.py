@@ -16,7 +16,7 @@ from decodebench.records import read_run, read_samples
 @pytest.mark.parametrize("prompt", [[5], [7, 8, 9, 10]])
 def test_scores_are_those_of_a_plain_forward_pass(prompt: list[int]) -> None:
     model = tiny.tiny()
-    tokens = tiny.reference(model, tiny.Request(prompt, max_new_tokens=9))[:6] + [11, 12, 13]
+    tokens = [*tiny.reference(model, tiny.Request(prompt, max_new_tokens=9))[:6], 11, 12, 13]
     window = WindowModel(model.model)
     with window.ready():
         found = score_output(window, prompt, tokens)
