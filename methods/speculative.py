@@ -35,7 +35,10 @@ class Speculative(Decoder):
     random_streams = 3
 
     draft_source: str | None = knob(
-        None, "lookup[:N] (n-grams of the text, up to N tokens) or early-exit:N (first N layers)", flag="--draft"
+        None,
+        "lookup[:N] (n-grams of the text, up to N tokens) or early-exit:N[:HEAD] (first N layers, and a head from a "
+        "folder or the hub; default: what the model's card names, else none)",
+        flag="--draft",
     )
     draft_model: str | None = knob(None, "draft with this model: a built-in name, a folder, or a hub id")
     k: str = knob("auto", f"tokens per draft, 1 to 64, or auto (1 to {MOST}, by what is accepted)")
@@ -143,6 +146,9 @@ def parse(text: str) -> DraftSource:
         UserError: for what it does not name.
     """
     name, _, number = text.partition(":")
+    head = ""
+    if name == "early-exit":
+        number, _, head = number.partition(":")
     if name not in ("lookup", "early-exit"):
         raise unknown("value of --draft", name, ["lookup", "early-exit"])
     if number == "" and name == "lookup":
@@ -150,4 +156,4 @@ def parse(text: str) -> DraftSource:
     if not (number.isdecimal() and int(number) >= 1):
         what = "tokens of the longest n-gram" if name == "lookup" else "layers"
         raise UserError(f"--draft {text}: give a number of {what} from 1 on, as in {name}:{NGRAM}")
-    return Lookup(int(number)) if name == "lookup" else EarlyExit(int(number))
+    return Lookup(int(number)) if name == "lookup" else EarlyExit(int(number), head or None)

@@ -100,7 +100,10 @@ def load_heads(name: str | None, model: LoadedModel) -> MedusaHeads:
     Raises:
         UserError: when there are none, or they are damaged or of another size than the model.
     """
-    name = name or _carded(model)
+    if not name:
+        if not model.card.get("medusa_heads"):
+            raise UserError(f"{model.name} comes without Medusa heads: give some that were trained for it with --heads")
+        name = place_of(model.card["medusa_heads"], model)
     try:
         config, weights = _files(name)
         count, layers = _shape(name, config)
@@ -112,11 +115,8 @@ def load_heads(name: str | None, model: LoadedModel) -> MedusaHeads:
     return _assemble(name, tensors, count, layers, model).to(model.device, model.dtype)
 
 
-def _carded(model: LoadedModel) -> str:
-    """The heads that a model's card names: a folder beside the model's or shipped with the package, or a hub id."""
-    named = model.card.get("medusa_heads")
-    if not named:
-        raise UserError(f"{model.name} comes without Medusa heads: give some that were trained for it with --heads")
+def place_of(named: str, model: LoadedModel) -> str:
+    """Where the heads are that a model's card names: beside the model, among what is shipped, or a hub id."""
     places = [Path(model.name) / named, SHIPPED / model.name / named, SHIPPED / named]
     return next((str(place) for place in places if place.is_dir()), str(named))
 
