@@ -22,7 +22,7 @@ class Published:
     speedups: dict[int, float]
 
 
-# REFERENCE: the paper quotes the best of its block sizes: 32 at batch 4 and 8, 16 at batch 16.
+# The paper quotes the best of its block sizes: 32 at batch 4, 16 at batch 16.
 SPEEDUPS = [
     Published("paper: mars block (best)", "block", "gsm8k", {4: 1.71, 8: 1.60, 16: 1.34}),
     Published("paper: mars none", "none", "gsm8k", {4: 0.90, 8: 0.49, 16: 0.23}),
