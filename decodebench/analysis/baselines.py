@@ -12,7 +12,7 @@ from decodebench.errors import UserError
 log = logging.getLogger(__name__)
 
 # What a run and its baseline must share, and what they should, the most important first.
-REQUIRED = ("task", "batch_size")
+REQUIRED = ("task", "batch_size", "arrivals", "rate", "duration")  # the last three of runs under load
 PREFERRED = (
     *("model", "weights", "dtype", "device", "batching", "limit", "limit_seed", "max_new_tokens"),
     *("temperature", "top_p", "top_k", "seed", "trace"),
@@ -64,7 +64,7 @@ def find_baselines(runs: Sequence[Run], labels: Sequence[str], baseline: str) ->
 
 
 def _required(run: Run) -> tuple[Any, ...]:
-    return tuple(run.config[field] for field in REQUIRED)
+    return tuple(run.config.get(field) for field in REQUIRED)
 
 
 def _closest(run: Run, fitting: Sequence[tuple[Run, str]], baseline: str) -> Run | None:

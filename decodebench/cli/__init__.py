@@ -10,6 +10,7 @@ import typer
 from decodebench import __version__
 from decodebench.cli.compare import compare
 from decodebench.cli.listing import methods, models
+from decodebench.cli.load import load
 from decodebench.cli.plot import plot_app
 from decodebench.cli.race import race
 from decodebench.cli.report import report
@@ -24,12 +25,13 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     """The application.
 
     Args:
-        arguments: of the command line. Knobs become options only where ``run``, ``verify`` or ``race`` is asked for:
-            to know them, every installed method has to be imported, and torch with it.
+        arguments: of the command line. Knobs become options only where a command that takes them is asked for: to know
+            them, every installed method has to be imported, and torch with it.
     """
     app = typer.Typer(name="decodebench", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_options)
     app.command("run")(with_knobs(run) if "run" in arguments else run)
+    app.command("load")(with_knobs(load) if "load" in arguments else load)
     app.command("verify")(with_knobs(verify) if "verify" in arguments else verify)
     app.command("race")(with_knobs(race) if "race" in arguments else race)
     app.command("compare")(compare)

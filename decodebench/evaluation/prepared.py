@@ -1,9 +1,11 @@
 """A benchmark's documents and prompts for one model, chosen once for every cell that is run on them."""
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 import lm_eval.evaluator
+from lm_eval.api.instance import Instance
 
 from decodebench.decoding import Request
 from decodebench.errors import UserError
@@ -26,6 +28,7 @@ class PreparedTask:
 
     Attributes:
         requests: all of them by the keys of their samples, in the order in which they are run.
+        instances: what they are to lm-eval.
         info: what a run records of its questions.
 
     Raises:
@@ -51,7 +54,8 @@ class PreparedTask:
                 f"task '{task.name}' scores given answers and generates nothing: decoding methods cannot differ on it"
             )
         repeated = [i for i in instances for _ in range(i.repeats or 1)]
-        self.requests: dict[Key, Request] = dict(zip(self.lm.keys(repeated), self.lm.requests(repeated), strict=True))
+        self.instances: dict[Key, Instance] = dict(zip(self.lm.keys(repeated), repeated, strict=True))
+        self.requests: dict[Key, Request] = dict(zip(self.instances, self.lm.requests(repeated), strict=True))
         digest = hashlib.sha256("".join(sha256(repr(instance.args)) for instance in instances).encode())
         self.info = {
             "headline": task.headline,
@@ -65,7 +69,24 @@ class PreparedTask:
 
     def score(self, recorder: Recorder) -> dict[tuple[str, int], dict[str, float]]:
         """Let lm-eval ask for all answers, filter and score them; by task and document, "metric,filter" to value."""
-        self.lm.answer = lambda instances: recorder.answer(instances, self.lm)
+        return self._score(lambda instances: recorder.answer(instances, self.lm))
+
+    def score_texts(self, texts: Mapping[Key, str]) -> dict[tuple[str, int], dict[str, float]]:
+        """The same for answers that are there already; documents without one get no score."""
+        asked = self.lm.documents
+        wanted = {name: {number for task, number, _ in texts if task == name} for name in self.task.tasks}
+        for name, number, _ in self.requests:  # of every task in a group lm-eval wants one
+            wanted[name] = wanted[name] or {number}
+        self.lm.documents = {name: sorted(numbers) for name, numbers in wanted.items()}
+        try:
+            scores = self._score(lambda instances: [texts.get(key, "") for key in self.lm.keys(instances)])
+        finally:
+            self.lm.documents = asked
+        answered = {key[:2] for key in texts}
+        return {document: values for document, values in scores.items() if document in answered}
+
+    def _score(self, answer: Callable[[list[Instance]], list[str]]) -> dict[tuple[str, int], dict[str, float]]:
+        self.lm.answer = answer
         with quiet():
             results = lm_eval.evaluator.evaluate(
                 self.lm,

@@ -76,7 +76,7 @@ def run_grid(
         UserError: before anything is run or written, for what cannot work (a method that lacks something on this
             model, a results folder that cannot be used).
     """
-    methods = [_bound(cell, model, options.batching) for cell in cells]
+    methods = [bound_method(cell, model, options.batching) for cell in cells]
     prepared = {
         name: PreparedTask(task, model, options.settings, options.limit, options.limit_seed)
         for name, task in tasks.items()
@@ -84,7 +84,9 @@ def run_grid(
     prepare_results(options.results)
     weights, surroundings = fingerprint(model.model), environment(model.device)
     runs = [
-        _CellRun(cell, prepared[cell.task], model, options, _config(cell, bound, model, weights, options), surroundings)
+        _CellRun(
+            cell, prepared[cell.task], model, options, run_config(cell, bound, model, weights, options), surroundings
+        )
         for cell, bound in zip(cells, methods, strict=True)
     ]
     requests = {str(run.cell): len(run.prepared.requests) * options.repeats for run in runs}
@@ -107,7 +109,7 @@ def _guarded(run: "_CellRun", repeat: int, stack: ExitStack, progress: GridProgr
         progress.fail(str(run.cell), run.fail(error))
 
 
-def _bound(cell: Cell, model: LoadedModel, batching: Batching) -> Method:
+def bound_method(cell: Cell, model: LoadedModel, batching: Batching) -> Method:
     """The cell's method after it has looked at the model, so that its knobs hold what will be used."""
     built = cell.build()
     built.generator(model, cell.batch_size, batching)
@@ -189,7 +191,7 @@ class _CellRun:
         return Outcome(self.cell, folder, self.store.run["aggregates"] if self.store else {}, self.error)
 
 
-def _config(cell: Cell, bound: Method, model: LoadedModel, weights: str, options: RunOptions) -> dict[str, Any]:
+def run_config(cell: Cell, bound: Method, model: LoadedModel, weights: str, options: RunOptions) -> dict[str, Any]:
     """Everything that makes this run differ from another one."""
     settings = options.settings
     return {

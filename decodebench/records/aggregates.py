@@ -93,7 +93,8 @@ def number(value: Any) -> float | None:
 
 def _metrics(samples: Iterable[Sample]) -> dict[str, list[float]]:
     """For each metric the values of the documents that have it."""
-    scores = {(sample["task"], sample["doc_id"]): sample.get("scores") or {} for sample in samples}
+    # a document that was asked several times may have had an answer only once
+    scores = {(sample["task"], sample["doc_id"]): sample["scores"] for sample in samples if sample.get("scores")}
     values: defaultdict[str, list[float]] = defaultdict(list)
     for document in scores.values():
         for name, value in document.items():

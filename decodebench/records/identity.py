@@ -19,6 +19,8 @@ def run_name(config: Mapping[str, Any]) -> str:
     """The folder name of a run: readable, and made unique by the first digits of its identity."""
     tau = config["knobs"].get("tau")
     parts = [config["task"], config["method"], *([] if tau is None else [f"tau{tau}"]), f"bs{config['batch_size']}"]
+    if "rate" in config:  # of requests that arrive, and what moves τ
+        parts += [f"rate{config['rate']}", *([config["policy"]] if config["policy"] else [])]
     readable = "-".join(re.sub(r"[^\w.+]+", "_", str(part)) for part in parts)
     return f"{readable}-{identity(config)[:8]}"
 

@@ -152,6 +152,14 @@ class RunStore:
         self._samples[key] = json.loads(line)
         return True
 
+    def discard(self, repeat: int) -> None:
+        """Forget the samples of a repeat that was cut off, for runs that cannot go on where they stopped."""
+        if repeat < self.repeats or self.timing(repeat) is not None:
+            raise ValueError(f"repeat {repeat} is complete")
+        for key in [key for key in self._samples if key[0] == repeat]:
+            del self._samples[key]
+        self._write_samples(self._samples)
+
     def timing(self, repeat: int) -> dict[str, Any] | None:
         """What `record_timing` stored for a repeat; None as long as requests of it may be missing."""
         timings = self.run["timings"]
@@ -173,20 +181,22 @@ class RunStore:
             self._write_run()
 
     def finish_repeat(
-        self, repeat: int, timing: Mapping[str, Any], scores: Mapping[tuple[str, int], Mapping[str, Any]]
+        self, repeat: int, timing: Mapping[str, Any], scores: Mapping[tuple[Any, ...], Mapping[str, Any]]
     ) -> None:
         """Add the scores to the samples of a repeat and count it as complete.
 
         Args:
             repeat: the number of the repeat, equal to `repeats`.
             timing: as for `record_timing`, which this calls.
-            scores: for each (task, doc_id) its value for each metric.
+            scores: for each (task, doc_id) its value for each metric; for each (task, doc_id, idx), where the same
+                document was asked several times and the answers are scored one by one.
         """
         if repeat != self.repeats:
             raise ValueError(f"repeat {repeat} cannot be finished before repeat {self.repeats}")
         self.record_timing(repeat, timing)
         for sample in self.samples(repeat):
-            sample["scores"] = plain(scores.get((sample["task"], sample["doc_id"])))
+            key = sample_key(sample)[1:]
+            sample["scores"] = plain(scores.get(key, scores.get(key[:2])))
         self._write_samples(self._samples)
         self.run["repeats"] = repeat + 1
         self._aggregate()

@@ -1,0 +1,161 @@
+"""`decodebench load`: serve requests as they arrive, and record what a service is measured by."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from decodebench.cli.options import DataDir, TasksDir
+from decodebench.cli.run import resume_command, split
+from decodebench.errors import UserError
+
+if TYPE_CHECKING:
+    from decodebench.load.arrivals import Arrivals
+    from decodebench.load.grid import LoadOutcome
+
+
+def load(
+    *,
+    knobs: Mapping[str, list[str]],
+    method: Annotated[str, typer.Option(help="Methods, a comma list; see `decodebench methods`.")] = "mars",
+    rate: Annotated[
+        str, typer.Option(help="Requests per second, a comma list; steps as RATE:SECONDS/RATE:SECONDS.")
+    ] = "1",
+    duration: Annotated[
+        float | None,
+        typer.Option(help="Seconds in which requests arrive.", show_default="60, of a file as long as it is"),
+    ] = None,
+    arrivals: Annotated[
+        str, typer.Option(help="poisson, constant, or a file of timestamps in seconds, one per line.")
+    ] = "poisson",
+    policy: Annotated[
+        str, typer.Option(help="Policies for τ, a comma list: fixed, queue, slo, or a plug-in's.")
+    ] = "fixed",
+    tau_low: Annotated[float, typer.Option(min=0, max=1, help="Lowest τ of policies that move it.")] = 0.6,
+    tau_high: Annotated[float, typer.Option(min=0, max=1, help="Highest τ of policies that move it.")] = 1.0,
+    target_latency: Annotated[
+        float | None, typer.Option(help="Seconds from arrival to end that a good request takes at most.")
+    ] = None,
+    target_per_token: Annotated[
+        float | None, typer.Option(help="Seconds per token after the first that it takes at most.")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="Most requests that run at a time.")] = 8,
+    max_queue: Annotated[int, typer.Option(min=0, help="Most that wait for a row; others are refused.")] = 64,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds after its arrival at which a request ends with what it has.")
+    ] = None,
+    cancel: Annotated[float, typer.Option(min=0, max=1, help="Share of requests that their clients give up.")] = 0.0,
+    cancel_within: Annotated[float, typer.Option(help="Each within so many seconds of its arrival.")] = 10.0,
+    tasks: Annotated[str, typer.Option(help="Tasks to draw requests from, a comma list.")] = "humaneval_chat",
+    model: Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")] = "smollm2-135m",
+    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    limit: Annotated[str | None, typer.Option(help="Documents of each task: 20, or a share, 0.1 or 10%.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Run every load N times, with other arrivals.")] = 1,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens; default: what the task says (256).", show_default=False)
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="0 is greedy; default: the task's.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of arrivals, the order of requests, and sampling.")] = 0,
+    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    data_dir: DataDir = None,
+    tasks_dir: TasksDir = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own prompts for task speed: JSON Lines with a 'prompt' each.")
+    ] = None,
+    allow_code_execution: Annotated[
+        bool, typer.Option("--allow-code-execution", help="Run code that the model writes, in a sandbox.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
+) -> None:
+    """Serve requests as they arrive, with τ as a live knob, and record latency, goodput and quality.
+
+    Requests arrive on schedule, however slow the service is, and latency
+    counts from there. What does not fit into the queue is refused and counted.
+    Policies change τ while requests run: queue lowers it as the queue fills,
+    slo holds a target with the highest τ that can. Comma lists make a grid.
+    """
+    from decodebench.evaluation.catalog import load_tasks
+    from decodebench.evaluation.grid import expand_grid
+    from decodebench.evaluation.lm import GenerationSettings
+    from decodebench.evaluation.runner import RunOptions
+    from decodebench.evaluation.selection import parse_limit
+    from decodebench.load.grid import LoadOptions, load_cells
+    from decodebench.load.policies import Target
+    from decodebench.load.run import run_loads
+    from decodebench.models import load_model
+    from decodebench.records import prepare_results
+
+    _check_positive(
+        duration=duration, target_latency=target_latency, target_per_token=target_per_token, deadline=deadline,
+        cancel_within=cancel_within,
+    )  # fmt: skip
+    if tau_low > tau_high:
+        raise UserError(f"--tau-low {tau_low:g}: must be at most --tau-high, {tau_high:g}")
+    if "slo" in split(policy) and target_latency is None and target_per_token is None:
+        raise UserError("--policy slo holds a target: give --target-latency or --target-per-token, in seconds")
+    plans = _plans(arrivals, rate, duration)
+    documents = None if limit is None else parse_limit(limit)
+    expand_grid(split(method), [], [max_rows], knobs)  # names what is wrong before data are loaded
+    if results.exists():
+        prepare_results(results)
+    loaded, left_out = load_tasks(
+        split(tasks), data_dir=data_dir, tasks_dir=tasks_dir, prompts=prompts, allow_code=allow_code_execution
+    )
+    for name, error in left_out.items():
+        print(f"{name}: {error.reason} ({error}): left out", file=sys.stderr)
+    cells = load_cells(expand_grid(split(method), list(loaded), [max_rows], knobs), plans, split(policy), tau_high)
+    if not cells:
+        raise UserError("nothing to run: name a --method, a --rate, and one of --tasks whose data can be had")
+    settings = GenerationSettings(max_new_tokens, temperature, seed=seed)
+    run_options = RunOptions(results, repeats, fresh, documents, settings=settings)
+    target = Target(target_latency, target_per_token)
+    load_options = LoadOptions(max_queue, deadline, cancel, cancel_within, target, tau_low, tau_high, seed)
+    try:
+        outcomes = run_loads(cells, load_model(model, dtype, device, adapter), loaded, run_options, load_options)
+    except KeyboardInterrupt:
+        print(
+            "\nstopped: loads that were done are recorded; this one begins again with\n"
+            f"{resume_command(sys.argv[1:])}", file=sys.stderr,
+        )  # fmt: skip
+        raise typer.Exit(130) from None
+    for outcome in outcomes:
+        typer.echo(_line(outcome))
+    if any(outcome.error for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _plans(arrivals: str, rate: str, duration: float | None) -> "list[Arrivals]":
+    from decodebench.load.arrivals import KINDS, plan, trace
+
+    if arrivals in KINDS or not Path(arrivals).exists():
+        return [plan(arrivals, each, duration or 60.0) for each in split(rate)]
+    return [trace(Path(arrivals), duration)]
+
+
+def _check_positive(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{name.replace('_', '-')} {value:g}: must be above 0 seconds")
+
+
+def _line(outcome: "LoadOutcome") -> str:
+    if outcome.error:
+        return f"{outcome.cell}: failed: {outcome.error}"
+    numbers = outcome.numbers
+    latency = numbers["latency"]
+    parts = [
+        f"{outcome.folder}:",
+        f"{numbers['finished']} of {numbers['offered']} finished,",
+        f"goodput {numbers['goodput']:.2f}/s of {numbers['offered_rate']:.2f},",
+        f"p50 {latency['p50'] or float('nan'):.2f} s, p95 {latency['p95'] or float('nan'):.2f} s",
+    ]
+    if numbers["tau"] is not None:
+        parts.append(f"τ {numbers['tau']:.2f},")
+    gone = [f"{numbers[name]} {name}" for name in ("refused", "cancelled", "deadline") if numbers[name]]
+    return " ".join([*parts, *([f"({', '.join(gone)})"] if gone else [])])
