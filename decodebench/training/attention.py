@@ -1,4 +1,4 @@
-"""Attention over packed rows: every sample by itself, and its clean stream without a mask."""
+"""Attention over packed rows: every sample by itself, and its clean stream without a mask where that is causal."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,12 +21,14 @@ class Piece(NamedTuple):
         clean: slots of its clean stream.
         noisy: slots of its noisy stream, right behind; empty where there is none.
         visible: additive mask of the noisy queries over all its slots, ``[noisy, clean + noisy]``.
+        backward: additive mask of the clean queries over the clean slots; ``None`` where it is the causal one.
     """
 
     row: int
     clean: slice
     noisy: slice
     visible: Tensor
+    backward: Tensor | None
 
 
 def pieces(slots: Slots, dtype: torch.dtype) -> list[Piece]:
@@ -38,12 +40,17 @@ def pieces(slots: Slots, dtype: torch.dtype) -> list[Piece]:
             places = (part.sample == number).nonzero()[:, 0]
             begin, end = int(places[0]), int(places[-1]) + 1
             middle = end - int(part.noisy[begin:end].sum())
-            query = Slots(*(column[middle:end, None] for column in part))
-            key = Slots(*(column[None, begin:end] for column in part))
-            visible = torch.zeros(end - middle, end - begin, dtype=dtype, device=slots.sample.device)
-            visible.masked_fill_(~sees(query, key), -torch.inf)
-            found.append(Piece(row, slice(begin, middle), slice(middle, end), visible))
+            clean, noisy = slice(begin, middle), slice(middle, end)
+            causal = torch.equal(part.reach[clean], part.position[clean])
+            backward = None if causal else _mask(part, clean, clean, dtype)
+            found.append(Piece(row, clean, noisy, _mask(part, noisy, slice(begin, end), dtype), backward))
     return found
+
+
+def _mask(part: Slots, queries: slice, keys: slice, dtype: torch.dtype) -> Tensor:
+    """``[queries, keys]`` 0 where a slot sees another, else −∞."""
+    rule = sees(Slots(*(column[queries, None] for column in part)), Slots(*(column[None, keys] for column in part)))
+    return torch.zeros(rule.shape, dtype=dtype, device=rule.device).masked_fill_(~rule, -torch.inf)
 
 
 def packed_attention(
@@ -77,7 +84,7 @@ def packed_attention(
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         n = piece.clean.stop - piece.clean.start
         out[piece.row, :, piece.clean] = scaled_dot_product_attention(
-            q[:, :, :n], k[:, :, :n], v[:, :, :n], is_causal=True, scale=scaling
+            q[:, :, :n], k[:, :, :n], v[:, :, :n], piece.backward, is_causal=piece.backward is None, scale=scaling
         )[0]
         if piece.visible.numel():
             mask = piece.visible[None, None]

@@ -13,7 +13,9 @@ from decodebench.models import LoadedModel, load_model
 from decodebench.models.adapters import adapter_folder, base_of, cast_parameters
 from decodebench.models.gated import Gate
 from decodebench.models.loading import read_card
-from decodebench.training.recipe import Recipe
+from decodebench.models.medusa_heads import save_heads
+from decodebench.training.heads import Headed
+from decodebench.training.recipe import ONLY_FOR, Recipe
 
 OWN_MASK = "<|mask|>"  # the name that the published checkpoints use
 
@@ -23,9 +25,9 @@ class Learner:
     """What the trainer trains.
 
     Attributes:
-        model: a ``PeftModel``, or a ``PreTrainedModel`` where all weights are trained.
+        model: a ``PeftModel``, a ``PreTrainedModel`` where all weights are trained, or a `Headed` one.
         tokenizer: with the mask token in it.
-        base: the name that an adapter gives its base model.
+        base: the name that an adapter, or heads, give their base model.
         mask_id: −1 where the objective has no masks.
         added_mask: whether the mask token is new to the tokenizer.
         low_precision: whether matrix products run in bfloat16.
@@ -47,23 +49,25 @@ def prepare(recipe: Recipe, device: str = "auto", dtype: str = "auto") -> Learne
     """
     if dtype == "float16":
         raise UserError("--dtype float16: choose auto, float32 or bfloat16")
-    adapter = None if recipe.full or recipe.gated else adapter_folder(recipe.model)
+    adapter = None if recipe.full or recipe.gated or recipe.trains_heads else adapter_folder(recipe.model)
     loaded = load_model(base_of(adapter) if adapter else recipe.model, dtype=dtype, device=device)
     if adapter:
         loaded.card |= read_card(str(adapter))
-    if loaded.card.get("gated"):
+    if loaded.card.get("gated") and not recipe.trains_heads:
         raise UserError(f"{recipe.model} is a gated adapter, which nothing can be trained on: start from its base")
     if loaded.dtype == torch.float16:  # small gradients would become 0 in it
         cast_parameters(loaded.model, torch.float32)
     torch.manual_seed(recipe.seed)  # of a new adapter's weights
     low = loaded.dtype == torch.bfloat16
     tokenizer, mask_id = loaded.tokenizer, -1
-    if recipe.objective == "mars":
+    if recipe.objective in ONLY_FOR["mask_token"]:
         tokenizer = copy.deepcopy(tokenizer)
         mask_id = choose_mask(loaded, tokenizer, recipe.mask_token)
     added = len(tokenizer) > len(loaded.tokenizer)
     if getattr(loaded.model.config.get_text_config(), "final_logit_softcapping", None):
         raise UserError(f"{loaded.name} caps its logits, which decodebench's loss does not know: it cannot be trained")
+    if recipe.trains_heads:
+        return Learner(_headed(loaded, recipe), tokenizer, recipe.model, mask_id, added, low)
     if recipe.full:
         # moving averages of float32: bfloat16 weights would lose most updates of this size
         model = cast_parameters(loaded.model, torch.float32).requires_grad_(True)
@@ -86,6 +90,17 @@ def prepare(recipe: Recipe, device: str = "auto", dtype: str = "auto") -> Learne
     # left to itself, peft asks the hub for the base model's configuration at every save
     model.save_pretrained = functools.partial(model.save_pretrained, save_embedding_layers=False)
     return Learner(model, tokenizer, base, mask_id, added, low)
+
+
+def _headed(loaded: LoadedModel, recipe: Recipe) -> Headed:
+    if recipe.objective == "medusa":
+        return Headed(loaded.model, recipe.heads, recipe.layers)
+    has = loaded.model.config.get_text_config().num_hidden_layers
+    if recipe.exit_layer >= has:
+        raise UserError(
+            f"--exit-layer {recipe.exit_layer}: {loaded.name} has {has} layers, choose from 1 to {has - 1} of them"
+        )
+    return Headed(loaded.model, 1, 1, recipe.exit_layer)
 
 
 def choose_mask(model: LoadedModel, tokenizer: Any, asked: str | None) -> int:
@@ -114,8 +129,12 @@ def choose_mask(model: LoadedModel, tokenizer: Any, asked: str | None) -> int:
 
 
 def save(learner: Learner, recipe: Recipe, folder: Path, merge: bool) -> None:
-    """Write the result: a PEFT adapter, or a whole checkpoint where asked for or where all weights were trained."""
+    """Write the result: heads, a PEFT adapter, or a whole checkpoint (asked for, or all of it was trained)."""
     model = learner.model
+    if recipe.trains_heads:
+        store = torch.bfloat16 if learner.low_precision else torch.float32
+        save_heads(model.heads().to(torch.device("cpu"), store), folder, learner.base)
+        return
     if recipe.full or merge:
         whole = model if recipe.full else model.merge_and_unload()
         cast_parameters(whole, torch.bfloat16 if learner.low_precision else torch.float32)

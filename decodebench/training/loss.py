@@ -41,6 +41,13 @@ def unembedding_loss(
     return Losses(total, each, correct)
 
 
+def likeliest(hidden: Tensor, weight: Tensor, bias: Tensor | None, chunk: int | None = None) -> Tensor:
+    """``[n]`` the most probable tokens; arguments are those of :func:`unembedding_loss`."""
+    chunk = chunk or max(16, CHUNK_BYTES // (4 * weight.shape[0]))
+    parts = [torch.nn.functional.linear(part, weight, bias).argmax(-1) for part in hidden.split(chunk)]
+    return torch.cat(parts)
+
+
 class _UnembeddingLoss(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -44,15 +44,19 @@ class Plan:
     memory_bytes: int
     available_bytes: int
 
-    def check_memory(self) -> None:
+    def check_memory(self, checkpointing: bool = True) -> None:
         """
+        Args:
+            checkpointing: whether the objective knows ``--gradient-checkpointing``.
+
         Raises:
             UserError: when the estimate exceeds what there is.
         """
         if self.memory_bytes > self.available_bytes:
             raise UserError(
                 f"training would need about {self.memory_bytes / GIB:.1f} GiB and {self.available_bytes / GIB:.1f} GiB "
-                "are free: lower --micro-batch or --max-length, or add --gradient-checkpointing"
+                "are free: lower --micro-batch or --max-length"
+                + (", or add --gradient-checkpointing" if checkpointing else "")
             )
 
 
@@ -79,7 +83,8 @@ def steps_in(recipe: Recipe, rows: int) -> int:
 def memory_estimate(model: Any, recipe: Recipe, row_length: int, checkpointing: bool, low_precision: bool) -> int:
     """Bytes at the peak: weights, optimizer, what a forward pass keeps for its backward pass, and a chunk of logits."""
     config = model.config.get_text_config()
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    models = [model, model.base] if recipe.trains_heads else [model]
+    weights = sum(p.numel() * p.element_size() for each in models for p in each.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     size = 2 if low_precision else 4
     slots = recipe.micro_batch * row_length
@@ -90,6 +95,9 @@ def memory_estimate(model: Any, recipe: Recipe, row_length: int, checkpointing: 
         layer += size * 2 * config.intermediate_size  # adapters keep their own inputs
     kept = slots * (config.num_hidden_layers * size * config.hidden_size + layer if checkpointing
                     else config.num_hidden_layers * layer)  # fmt: skip
+    if recipe.trains_heads:  # a layer at a time of the model; of every head its inputs, inner states and outputs
+        heads, blocks = model.weight.shape[:2]
+        kept = slots * (layer + size * config.hidden_size * heads * (3 * blocks + 1))
     mask = recipe.micro_batch * row_length**2 * (1 + size)
     embeddings = 4 * model.get_output_embeddings().weight.numel() if recipe.full else 0
     return weights + 12 * trainable + embeddings + kept + mask + 4 * CHUNK_BYTES + GIB // 2

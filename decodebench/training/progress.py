@@ -34,13 +34,15 @@ class Lines(TrainerCallback):
         per_step = self.plan.response_tokens / max(self.plan.rows, 1) * (
             args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         )  # fmt: skip
-        parts = [f"step {state.global_step}/{state.max_steps}", f"clean loss {logs['clean_loss']:.3f}"]
-        if "noisy_loss" in logs:
-            ahead = [f"{logs[name]:.2f}" for name in sorted(logs, key=_offset) if _offset(name)]
-            parts += [f"noisy {logs['noisy_loss']:.3f}", f"accuracy {logs['clean_accuracy']:.2f} → {' '.join(ahead)}"]
-        else:
-            parts += [f"accuracy {logs['clean_accuracy']:.2f}"]
-        parts += [f"{per_step * done / seconds:.0f} tokens/s", f"{duration(left)} left"]
+        losses = {name.removesuffix("_loss"): value for name, value in logs.items() if name.endswith("_loss")}
+        rates = [f"{logs[f'{name}_accuracy']:.2f}" for name in losses]
+        if ahead := [f"{logs[name]:.2f}" for name in sorted(logs, key=_offset) if _offset(name)]:
+            rates[-1] = " ".join(ahead)
+        shown = [f"{name}{'' if i else ' loss'} {value:.3f}" for i, (name, value) in enumerate(losses.items())]
+        parts = [
+            f"step {state.global_step}/{state.max_steps}", *shown, f"accuracy {' → '.join(rates)}",
+            f"{per_step * done / seconds:.0f} tokens/s", f"{duration(left)} left",
+        ]  # fmt: skip
         self.say(" · ".join(parts))
 
 

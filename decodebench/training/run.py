@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from decodebench.errors import UserError
 from decodebench.models.devices import resolve_device
+from decodebench.training import diffusion
 from decodebench.training.conversations import read_conversations
 from decodebench.training.layout import laid_out_length
 from decodebench.training.learner import Learner, prepare, save
@@ -72,7 +74,7 @@ def train(recipe: Recipe, options: Options, say: Callable[[str], None]) -> dict[
     check(recipe, options)
     distil(recipe, options, say)
     work = _Work.of(recipe, options)
-    work.plan.check_memory()
+    work.plan.check_memory(not recipe.trains_heads)
     _check_data(options.out, work.data.digest)
     here = processes(options.device)
     main = here.is_main_process
@@ -109,7 +111,7 @@ def dry(recipe: Recipe, options: Options) -> list[str]:
         raise UserError("--dry-run: the responses of --self-distill are not written yet: leave it away")
     work = _Work.of(recipe, options)
     lines = describe(work.plan)
-    work.plan.check_memory()
+    work.plan.check_memory(not recipe.trains_heads)
     with tempfile.TemporaryDirectory() as folder:
         probe = replace(work, options=replace(options, out=Path(folder), log_steps=1))
         times = [time.monotonic()]
@@ -231,7 +233,11 @@ class _Work:
                 f"--data {recipe.data}: {len(order)} samples of at most {recipe.max_length} tokens are too few "
                 f"with {recipe.eval_samples} held out: lower --eval-samples or raise --max-length"
             )
-        lengths = [laid_out_length(sample, recipe.noisy_block) for sample in data.samples]
+        if recipe.objective == "block-diffusion":
+            size = partial(diffusion.laid_out_length, block_size=recipe.block_size, context=recipe.context)
+        else:
+            size = partial(laid_out_length, block_size=recipe.noisy_block)
+        lengths = [size(sample) for sample in data.samples]
         row_length = -(-max(recipe.row_length, max(lengths)) // ROW_STEP) * ROW_STEP
         rows = [[[part[i] for i in row] for row in pack([lengths[i] for i in part], row_length, recipe.seed)]
                 for part in (kept, held)]  # fmt: skip
@@ -310,11 +316,20 @@ def _card(work: _Work, figures: dict[str, float], seconds: float, trainer: Any) 
 
     recipe, learner = work.recipe, work.learner
     plan = {k: v for k, v in asdict(work.plan).items() if k not in ("memory_bytes", "available_bytes")}
-    card: dict[str, Any] = {"base": learner.base, "recipe": recipe.as_dict()}
-    if recipe.objective == "mars":
-        mask = str(learner.tokenizer.convert_ids_to_tokens(learner.mask_id))
-        card |= {"block_size": recipe.block_size, "mask_token": mask, "gated": recipe.gated}
-    return card | {
+    own: dict[str, Any] = {}  # what decoding has to know
+    if learner.mask_id >= 0:
+        own["mask_token"] = str(learner.tokenizer.convert_ids_to_tokens(learner.mask_id))
+    match recipe.objective:
+        case "mars":
+            own |= {"block_size": recipe.block_size, "gated": recipe.gated}
+        case "block-diffusion":
+            own |= {"diffusion_block_size": recipe.block_size, "diffusion_context": recipe.context}
+        case "draft":
+            own |= {"exit_layer": recipe.exit_layer}
+    return {
+        "base": learner.base,
+        "recipe": recipe.as_dict(),
+        **own,
         "data": {"sha256": work.data.digest, "samples": work.plan.samples},
         "plan": plan,
         "held_out": {name: round(value, 4) for name, value in figures.items()},

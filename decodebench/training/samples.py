@@ -89,6 +89,11 @@ def prompt_ids(conversations: Sequence[Conversation], tokenizer: Any) -> list[li
     return _Form(tokenizer).prompts(conversations)
 
 
+def end_token(tokenizer: Any) -> int:
+    """The token that `tokenize` ends responses with. Raises the same UserErrors."""
+    return _Form(tokenizer).end
+
+
 class _Form:
     """How a tokenizer's model is spoken to, and which token ends its turn."""
 

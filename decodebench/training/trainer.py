@@ -3,21 +3,34 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from peft.helpers import disable_input_dtype_casting
 from torch import Tensor
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainerState
+from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
+from decodebench.training import diffusion
 from decodebench.training.attention import PACKED, pieces
-from decodebench.training.layout import IGNORE, Layout, Slots, block_mask, lay_out
+from decodebench.training.layout import IGNORE, Layout, Slots, block_mask, lay_out, look_ahead
 from decodebench.training.learner import Learner
-from decodebench.training.loss import Losses, unembedding_loss
+from decodebench.training.loss import Losses, likeliest, unembedding_loss
 from decodebench.training.recipe import Recipe
-from decodebench.training.samples import Sample
+from decodebench.training.samples import Sample, end_token
+
+MEASURED = -1  # the epoch whose masks the result is measured with
+HEAD_DECAY = 0.8  # weight of a head's loss, relative to the head before it (arXiv 2401.10774, section 2.2.1)
+NAMES = {
+    "mars": ("clean", "noisy"),
+    "ar-sft": ("clean", ""),
+    "medusa": ("", "heads"),
+    "draft": ("draft", ""),
+    "block-diffusion": ("first", "further"),
+}
+"""What the figures at offset 1 are called, and those further ahead."""
 
 
 class PackedRows(Dataset[list[Sample]]):
@@ -41,7 +54,12 @@ class Outcome(NamedTuple):
 
 
 class TwoStreamTrainer(Trainer):
-    """Loss = (Σ cross-entropy of the noisy stream + α · Σ cross-entropy of the clean one) ÷ response tokens.
+    """Loss = Σ weight · cross-entropy ÷ response tokens.
+
+    Weights are 1 in the noisy stream and α in the clean one for MARS, 0.8ⁱ for head i of Medusa, and for block
+    diffusion positions to fill ÷ masked ones, per block. The head of an early exit learns what the whole model says
+    next rather than what the data say: that is what its drafts are compared with, and where the two differ, learning
+    from the data would cost drafts. It takes a forward pass of the other layers, too, but no backward pass.
 
     The response tokens are counted over the whole global batch: gradient accumulation and more processes change nothing
     but the speed.
@@ -52,7 +70,9 @@ class TwoStreamTrainer(Trainer):
         # FlexAttention needs CUDA for its backward pass
         learner.model.set_attn_implementation("flex_attention" if learner.model.device.type == "cuda" else PACKED)
         options["args"]._n_gpu = min(1, options["args"].n_gpu)  # one process, one device: no DataParallel
+        self.end_of_answer, self.epoch = end_token(learner.tokenizer), 0
         super().__init__(learner.model, data_collator=self.collate, **options)
+        self.add_callback(_Epochs(self))
         self.model_accepts_loss_kwargs = True  # ours is normalised over the batch, whatever the model's own would do
         self._tally: dict[int, Tensor] = {}
 
@@ -69,11 +89,27 @@ class TwoStreamTrainer(Trainer):
             self.train(resume_from_checkpoint=save)
 
     def collate(self, rows: Sequence[Sequence[Sample]]) -> dict[str, Any]:
-        layout = lay_out(rows, self.row_length, self.recipe.noisy_block, self.learner.mask_id)
-        clean = torch.where(layout.slots.noisy, IGNORE, layout.targets)
-        # `labels` and `shift_labels` are what Trainer counts; one slot less in the first, as it leaves out the first
-        labels = torch.cat([torch.full_like(clean[:, :1], IGNORE), clean[:, :-1]], 1)
-        return {"labels": labels, "shift_labels": clean, **layout.slots._asdict(), **_plain(layout)}
+        layout = self.lay_out(rows)
+        # `labels` and `shift_labels` are what Trainer counts, one in place of each response token; one slot less in the
+        # first, as it leaves out the first
+        responses = torch.tensor([[sum(len(sample.response) for sample in row)] for row in rows])
+        counted = torch.where(torch.arange(self.row_length) < responses, 0, IGNORE)
+        labels = torch.cat([torch.full_like(counted[:, :1], IGNORE), counted[:, :-1]], 1)
+        return {"labels": labels, "shift_labels": counted, **layout.slots._asdict(), **_plain(layout)}
+
+    def lay_out(self, rows: Sequence[Sequence[Sample]]) -> Layout:
+        """The rows as the recipe's objective has them."""
+        recipe, mask_id = self.recipe, self.learner.mask_id
+        if recipe.objective == "block-diffusion":
+            noise = partial(diffusion.drawn, recipe.seed, self.epoch)
+            return diffusion.lay_out(
+                rows, self.row_length, recipe.block_size, mask_id, recipe.context, self.end_of_answer, noise
+            )
+        alpha = recipe.ar_weight if recipe.noisy_block else 1.0
+        layout = lay_out(rows, self.row_length, recipe.noisy_block, mask_id, alpha)
+        if recipe.objective == "medusa":
+            return look_ahead(layout, range(1, recipe.heads + 1), HEAD_DECAY)
+        return look_ahead(layout, [0], 1.0) if recipe.objective == "draft" else layout
 
     def compute_loss(
         self,
@@ -99,19 +135,18 @@ class TwoStreamTrainer(Trainer):
             attention = {"attention_mask": block_mask(slots)}
         head = self.learner.model.get_output_embeddings()
         with _without_unembedding(head), disable_input_dtype_casting(model, self.learner.low_precision):
-            hidden = model(input_ids=inputs["tokens"], position_ids=slots.position, use_cache=False, **attention).logits
+            out = model(input_ids=inputs["tokens"], position_ids=slots.position, use_cache=False, **attention)
         chosen = inputs["targets"] != IGNORE
-        offset = inputs["offset"][chosen]
-        weights = torch.where(offset > 1, 1.0, self.recipe.ar_weight if self.recipe.noisy_block else 1.0)
-        bias = None if head.bias is None else head.bias.to(dtype)
-        losses = unembedding_loss(
-            hidden[chosen].to(dtype), head.weight.to(dtype), bias, inputs["targets"][chosen], weights
-        )
-        return Outcome(losses, offset)
+        targets = inputs["targets"][chosen]
+        weight, bias = head.weight.to(dtype), None if head.bias is None else head.bias.to(dtype)
+        if self.recipe.objective == "draft":
+            targets = likeliest(out.whole[chosen[..., 0]].to(dtype), weight, bias)
+        losses = unembedding_loss(out.logits[chosen].to(dtype), weight, bias, targets, inputs["weight"][chosen])
+        return Outcome(losses, inputs["offset"][chosen])
 
     def _count(self, outcome: Outcome) -> None:
         """Add a pass to the figures of the next log line; ``{offset: [slots, Σ loss, correct]}``."""
-        for offset in range(1, (self.recipe.noisy_block or 0) + 2):
+        for offset in range(1, self.recipe.furthest + 1):
             there = outcome.offset == offset
             row = torch.stack([
                 there.sum().float(), outcome.losses.each[there].sum(), outcome.losses.correct[there].sum().float()
@@ -124,7 +159,7 @@ class TwoStreamTrainer(Trainer):
             return {}
         table = torch.stack([self._tally[offset] for offset in sorted(self._tally)])
         self._tally = {}
-        return summary(self.accelerator.reduce(table, "sum").double().cpu())
+        return summary(self.accelerator.reduce(table, "sum").double().cpu(), *NAMES[self.recipe.objective])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs | self.figures() if "loss" in logs else logs, start_time)
@@ -134,7 +169,7 @@ class TwoStreamTrainer(Trainer):
         """Losses and accuracies on rows that were not trained on."""
         if not len(rows):
             return {}
-        self._tally = {}
+        self._tally, self.epoch = {}, MEASURED
         model = self.accelerator.unwrap_model(self.model)
         model.eval()
         step = self.recipe.micro_batch
@@ -144,16 +179,32 @@ class TwoStreamTrainer(Trainer):
                 self._count(self.outcome(model, self._prepare_inputs(inputs)))
         table = torch.stack([self._tally[offset] for offset in sorted(self._tally)])
         self._tally = {}
-        return summary(table.double().cpu())
+        return summary(table.double().cpu(), *NAMES[self.recipe.objective])
 
 
-def summary(table: Tensor) -> dict[str, float]:
-    """Losses in nats per token and accuracies, from ``[offsets, (slots, Σ loss, correct)]``; offset 1 comes first."""
+class _Epochs(TrainerCallback):
+    """Tells a trainer, before an epoch's first batch is made, which one it is."""
+
+    def __init__(self, trainer: TwoStreamTrainer) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        self.trainer.epoch = int(state.epoch or 0)
+
+
+def summary(table: Tensor, first: str = "clean", further: str = "noisy") -> dict[str, float]:
+    """Losses in nats per token and accuracies, from ``[offsets, (slots, Σ loss, correct)]``; offset 1 comes first.
+
+    Args:
+        first, further: names of the figures at offset 1 and at larger ones.
+    """
     slots, loss, correct = table.unbind(1)
-    result = {"clean_loss": float(loss[0] / slots[0]), "clean_accuracy": float(correct[0] / slots[0])}
-    if len(table) > 1 and slots[1:].sum() > 0:
-        result["noisy_loss"] = float(loss[1:].sum() / slots[1:].sum())
-        result["noisy_accuracy"] = float(correct[1:].sum() / slots[1:].sum())
+    result = {}
+    for name, part in ((first, slice(0, 1)), (further, slice(1, None))):
+        if count := float(slots[part].sum()):
+            result[f"{name}_loss"] = float(loss[part].sum() / count)
+            result[f"{name}_accuracy"] = float(correct[part].sum() / count)
+    if slots[1:].sum():
         for i in range(1, len(table)):
             if slots[i]:
                 result[f"accuracy_{i + 1}"] = float(correct[i] / slots[i])
@@ -161,7 +212,7 @@ def summary(table: Tensor) -> dict[str, float]:
 
 
 def _plain(layout: Layout) -> dict[str, Tensor]:
-    return {"tokens": layout.tokens, "targets": layout.targets, "offset": layout.offset}
+    return {"tokens": layout.tokens, "targets": layout.targets, "offset": layout.offset, "weight": layout.weight}
 
 
 @contextlib.contextmanager
