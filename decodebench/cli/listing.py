@@ -36,7 +36,8 @@ def models() -> None:
     table.add_row(EMBEDDED, f"{CARD['model']}; {CARD['source']}", CARD["license"])
     for name in shipped_names():
         card = read_card(str(SHIPPED / name))
-        how = f"{card['recipe']['objective']}, B = {card['block_size']}" if "block_size" in card else "ar-sft"
+        size = card.get("block_size") or card.get("diffusion_block_size")
+        how = card["recipe"]["objective"] + (f", B = {size}" if size else "")
         table.add_row(name, f"an adapter for {card['base']}, trained by `decodebench train` ({how})", CARD["license"])
     console = Console(highlight=False)
     console.print(table)

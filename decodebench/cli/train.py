@@ -1,4 +1,4 @@
-"""`decodebench train`: checkpoints for MARS, and their autoregressive control."""
+"""`decodebench train`: checkpoints for MARS, and what the other methods need."""
 
 import inspect
 import sys
@@ -14,7 +14,7 @@ from decodebench.cli.options import DataDir
 if TYPE_CHECKING:
     from decodebench.training.recipe import Objective
 
-train_app = typer.Typer(help="Train a checkpoint.", no_args_is_help=True)
+train_app = typer.Typer(help="Train a checkpoint, or what a method needs beside it.", no_args_is_help=True)
 
 Model = Annotated[str, typer.Option(help="What to start from: a built-in name, a folder, or a hub id.")]
 Data = Annotated[
@@ -35,10 +35,19 @@ Gated = Annotated[
 ]
 Full = Annotated[bool, typer.Option("--full", help="Train all weights instead of a LoRA adapter.")]
 Merge = Annotated[bool, typer.Option("--merge", help="Write a whole checkpoint instead of an adapter.")]
+Heads = Annotated[int, typer.Option(help="Tokens to predict, beside the next one.")]
+Layers = Annotated[int, typer.Option(help="Residual blocks of each head.")]
+ExitLayer = Annotated[int, typer.Option(help="How many of the model's first layers write the drafts.")]
+DiffusionBlock = Annotated[int, typer.Option(help="Positions that are filled together (B).")]
+Context = Annotated[
+    Literal["causal", "block"],
+    typer.Option(help="How finished text sees itself: backwards, or all of its own block (as in BD3LM)."),
+]
 LoraRank = Annotated[int, typer.Option(help="Rank of the adapter.")]
 LearningRate = Annotated[
     float | None, typer.Option(help="Peak; it falls along a cosine.", show_default="5e-4, with --full 5e-6")
 ]
+HeadsRate = Annotated[float, typer.Option(help="Peak; it falls along a cosine.")]
 Epochs = Annotated[float, typer.Option(help="Passes over the data.")]
 MaxSteps = Annotated[int, typer.Option(help="Optimizer steps, instead of --epochs.", show_default=False)]
 BatchSize = Annotated[int, typer.Option(help="Packed rows per optimizer step, over all processes.")]
@@ -103,15 +112,44 @@ def ar_sft(**values: Any) -> None:
     _train("ar-sft", **values)
 
 
-def _without(command: Callable[..., None], names: set[str]) -> inspect.Signature:
-    """The signature of a command, less these options."""
-    parameters = inspect.signature(command).parameters.values()
-    return inspect.Signature([parameter for parameter in parameters if parameter.name not in names])
+def medusa(**values: Any) -> None:
+    """Train heads that predict further tokens; the model stays as it is (Medusa-1, arXiv 2401.10774)."""
+    _train("medusa", **values)
 
 
-ar_sft.__signature__ = _without(mars, {"block_size", "ar_weight", "mask_token", "gated"})  # type: ignore[attr-defined]
-train_app.command("mars")(mars)
-train_app.command("ar-sft")(ar_sft)
+def draft(**values: Any) -> None:
+    """Train a head with which a model's first layers draft for all of it; the model stays as it is."""
+    _train("draft", **values)
+
+
+def block_diffusion(**values: Any) -> None:
+    """Teach a model to fill in blocks of masks in any order (BD3LM, arXiv 2503.09573)."""
+    _train("block-diffusion", **values)
+
+
+def _like_mars(without: set[str], **own: tuple[Any, Any]) -> inspect.Signature:
+    """The options of ``mars`` less some, and a command's own, each with its type and default."""
+    kept = [p for p in inspect.signature(mars).parameters.values() if p.name not in without | own.keys()]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+        for name, (kind, default) in own.items()
+    ]
+    place = [parameter.name for parameter in kept].index("distill_tokens") + 1
+    return inspect.Signature([*kept[:place], *added, *kept[place:]])
+
+
+MASKS = {"block_size", "ar_weight", "mask_token", "gated"}
+WEIGHTS = {"full", "merge", "lora_rank", "gradient_checkpointing"}
+SIGNATURES: dict[Callable[..., None], inspect.Signature] = {
+    mars: inspect.signature(mars),
+    ar_sft: _like_mars(MASKS),
+    medusa: _like_mars(MASKS | WEIGHTS, heads=(Heads, 4), layers=(Layers, 1), learning_rate=(HeadsRate, 1e-3)),
+    draft: _like_mars(MASKS | WEIGHTS, exit_layer=(ExitLayer, 6), learning_rate=(HeadsRate, 1e-3)),
+    block_diffusion: _like_mars({"ar_weight", "gated"}, block_size=(DiffusionBlock, 4), context=(Context, "causal")),
+}
+for command, signature in SIGNATURES.items():
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    train_app.command(command.__name__.replace("_", "-"))(command)
 
 
 def _train(objective: "Objective", dry_run: bool, **values: Any) -> None:
@@ -122,7 +160,7 @@ def _train(objective: "Objective", dry_run: bool, **values: Any) -> None:
     warnings.simplefilter("ignore", FutureWarning)
     if values["learning_rate"] is None:
         values["learning_rate"] = 5e-6 if values["full"] else 5e-4
-    options = {name: values.pop(name) for name in Options.__dataclass_fields__}
+    options = {name: values.pop(name) for name in Options.__dataclass_fields__ if name in values}
     recipe = Recipe(objective, **values)
     if dry_run:
         for line in dry(recipe, Options(**options)):

@@ -68,13 +68,21 @@ class Headed(nn.Module):
         return MedusaHeads(self.weight, self.bias)
 
     def forward(self, **inputs: Any) -> HeadStates:
-        """One pass of the base, which must not unembed; all arguments are the base's."""
-        whole = None
-        with torch.no_grad():
-            hidden = self.base(**inputs).logits
-            if self.shortened is not None:
-                whole = hidden
-                with self.shortened:
-                    hidden = self.base(**inputs).logits
+        """One pass of the base, or two; all arguments are the base's."""
+        whole, hidden = None, self._last_hidden(inputs)
+        if self.shortened is not None:
+            with self.shortened:
+                whole, hidden = hidden, self._last_hidden(inputs)
         states = self.heads().hidden(hidden.flatten(0, 1))
         return HeadStates(states.unflatten(0, hidden.shape[:2]), whole)
+
+    @torch.no_grad()
+    def _last_hidden(self, inputs: dict[str, Any]) -> Tensor:
+        """``[rows, length, hidden]`` what the base is about to unembed."""
+        seen: list[Tensor] = []
+        hook = self.get_output_embeddings().register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+        try:
+            self.base(**inputs)
+        finally:
+            hook.remove()
+        return seen[0]
