@@ -57,8 +57,9 @@ def offer(
     send: Callable[[int, float], None],
     cancel: Callable[[int], None],
     clock: Clock,
-) -> float:
-    """Send every request at its time, whatever has become of the others; returns when the load began.
+    begun: float,
+) -> None:
+    """Send every request at its time, whatever has become of the others.
 
     A sender that is late, because sending took long, does not move the schedule: what counts is when a request was due.
 
@@ -68,14 +69,13 @@ def offer(
         send: takes a request's place in the list and the moment at which it was due; must not wait for the answer.
         cancel: takes the place.
         clock: whose time all moments are in.
+        begun: the moment from which arrivals count.
     """
     sent = ((at, 0, place) for place, at in enumerate(arrivals))
     given_up = sorted((at, 1, place) for place, at in cancelled.items())
-    begun = clock.now()
     for at, what, place in heapq.merge(sent, given_up):
         clock.sleep_until(begun + at)
         cancel(place) if what else send(place, begun + at)
-    return begun
 
 
 @dataclass(frozen=True)

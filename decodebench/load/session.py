@@ -69,7 +69,7 @@ class Session:
         self.begun = self.trace.begun = time.perf_counter()
         try:
             with self.live:
-                offer(arrivals.tolist(), dict(cancelled), self._send, self._cancel, WallClock())
+                offer(arrivals.tolist(), dict(cancelled), self._send, self._cancel, WallClock(), self.begun)
                 self.live.drain()
         finally:
             self._ended.put(None)

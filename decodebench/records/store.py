@@ -156,9 +156,10 @@ class RunStore:
         """Forget the samples of a repeat that was cut off, for runs that cannot go on where they stopped."""
         if repeat < self.repeats or self.timing(repeat) is not None:
             raise ValueError(f"repeat {repeat} is complete")
-        for key in [key for key in self._samples if key[0] == repeat]:
-            del self._samples[key]
-        self._write_samples(self._samples)
+        if begun := [key for key in self._samples if key[0] == repeat]:
+            for key in begun:
+                del self._samples[key]
+            self._write_samples(self._samples)
 
     def timing(self, repeat: int) -> dict[str, Any] | None:
         """What `record_timing` stored for a repeat; None as long as requests of it may be missing."""
