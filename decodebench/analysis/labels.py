@@ -18,6 +18,7 @@ SHOWN = {
     "dtype": "{}",
     "device": "{}",
     "batching": "{}",
+    "policy": "{}",
     "weights": "({})",
     "trace": "traced",
 }

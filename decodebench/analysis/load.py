@@ -43,6 +43,11 @@ class Run:
         return self.config.get("knobs") or {}
 
     @property
+    def under_load(self) -> bool:
+        """Whether its requests arrived over time instead of all being there at the beginning."""
+        return "rate" in self.config
+
+    @property
     def aggregates(self) -> dict[str, Any]:
         return self.record["aggregates"]
 
@@ -62,12 +67,16 @@ class Run:
         return read_outputs(self.folder, self.aggregates["score"]["metric"])[self.samples.index.to_numpy()]
 
 
-def load_runs(paths: Sequence[Path]) -> list[Run]:
+def load_runs(paths: Sequence[Path], under_load: bool | None = False) -> list[Run]:
     """The usable runs under `paths`, each of which is a run's folder or a folder of runs.
 
     A folder of runs that holds none itself is searched one level deeper: so a fresh clone shows the results that came
     with it, and one's own take their place. Broken runs, and those without a complete repeat, are left out with a
     warning that names them.
+
+    Args:
+        paths: of runs.
+        under_load: which runs are wanted: those whose requests arrived over time, the others, or (None) all.
 
     Raises:
         UserError: a path does not exist or holds no run, or no run is usable.
@@ -86,9 +95,11 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
             log.warning("left out: run '%s' failed: %s", run.name, run.record["error"])
         else:
             log.warning("left out: run '%s' is not finished; the command that began it takes it up again", run.name)
-    if not runs:
-        raise UserError(f"no finished run in {', '.join(repr(str(path)) for path in paths)}")
-    return runs
+    wanted = [run for run in runs if under_load is None or run.under_load == under_load]
+    if not wanted:
+        kind = "" if not runs else " under load" if under_load else " other than under load"
+        raise UserError(f"no finished run{kind} in {', '.join(repr(str(path)) for path in paths)}")
+    return wanted
 
 
 def select_tasks(runs: Sequence[Run], tasks: Sequence[str]) -> list[Run]:
