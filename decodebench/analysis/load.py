@@ -97,7 +97,7 @@ def load_runs(paths: Sequence[Path], under_load: bool | None = False) -> list[Ru
             log.warning("left out: run '%s' is not finished; the command that began it takes it up again", run.name)
     wanted = [run for run in runs if under_load is None or run.under_load == under_load]
     if not wanted:
-        kind = "" if not runs else " under load" if under_load else " other than under load"
+        kind = "" if not runs else " under load" if under_load else " but those under load (compare --load)"
         raise UserError(f"no finished run{kind} in {', '.join(repr(str(path)) for path in paths)}")
     return wanted
 

@@ -63,10 +63,12 @@ def service_frame(runs: Sequence[Run], baseline: str = "ar") -> "pd.DataFrame":
     for row in rows:
         if goodput.get(row.get("baseline")):
             row["goodput_ratio"] = row["goodput"] / goodput[row["baseline"]]
-    rows.sort(
-        key=lambda row: (row["task"], row["batch_size"], row["rate"], not row["is_baseline"], natural(row["label"]))
-    )
+    rows.sort(key=_order)
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["task"], row["batch_size"], row["rate"], row["plan"], not row["is_baseline"], natural(row["label"])
 
 
 def service_labels(runs: Sequence[Run]) -> list[str]:

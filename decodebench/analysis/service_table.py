@@ -70,12 +70,8 @@ VIEW: list[tuple[str, Callable[[Row], str]]] = [
 ]
 
 
-def service_caption(frame: "pd.DataFrame", common: str) -> str:
+def service_caption(common: str) -> str:
     """What the table leaves unsaid."""
-    return "\n".join(
-        [
-            common,
-            "latency counts from the scheduled arrival · goodput: requests finished within the target, per second · "
-            "intervals: 95 %, block bootstrap over requests",
-        ]
-    )
+    return f"""{common}
+latency counts from the scheduled arrival · goodput: requests finished within the target, per second
+intervals: 95 %, block bootstrap over requests"""

@@ -1,13 +1,17 @@
 """`decodebench compare`: recorded runs side by side."""
 
 import io
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from decodebench.cli.options import OnlyTasks, OnlyWhere, Results
+
+if TYPE_CHECKING:
+    from decodebench.analysis.load import Run
 
 
 class Format(StrEnum):
@@ -53,6 +57,9 @@ def compare(
         bool, typer.Option("--by-category", help="Also by kind of prompt, where the task (speed) has kinds.")
     ] = False,
     wide: Annotated[bool, typer.Option("--wide", help="All columns.")] = False,
+    load: Annotated[
+        bool, typer.Option("--load", help="Runs of `decodebench load`, which have a table of their own.")
+    ] = False,
 ) -> None:
     """Compare recorded runs: score with its 95 % interval, tokens per pass, tokens/s and speed-up over the baseline.
 
@@ -75,7 +82,11 @@ def compare(
     from decodebench.analysis.tables import SUFFIXES, caption, print_cells, print_table, render, render_cells
 
     chosen = format.value if format else SUFFIXES.get(out.suffix if out else "", "table")
-    runs = select_where(select_tasks(load_runs(results or [Path("results")]), task or []), where or [])
+    runs = select_where(select_tasks(load_runs(results or [Path("results")], load), task or []), where or [])
+    if load:
+        text = _under_load(runs, baseline, chosen)
+        write_output(out, text.encode()) if out else typer.echo(text, nl=False)
+        return
     frame = compare_runs(by_category(runs) if categories else runs, baseline)
     remarks: list[str] = []
     if best is not None:
@@ -102,3 +113,21 @@ def compare(
         write_output(out, buffer.getvalue().encode())
     else:
         typer.echo(buffer.getvalue(), nl=False)
+
+
+def _under_load(runs: "Sequence[Run]", baseline: str, format: str) -> str:
+    """The comparison of runs under load, in this format."""
+    from decodebench.analysis.labels import in_common
+    from decodebench.analysis.service import service_frame
+    from decodebench.analysis.service_table import service_caption, service_cells
+    from decodebench.analysis.tables import print_cells, render, render_cells
+
+    frame = service_frame(runs, baseline)
+    if format in ("csv", "json"):
+        return render(frame, format)
+    columns, cells = service_cells(frame)
+    if format != "table":
+        return render_cells(columns, cells, format)
+    buffer = io.StringIO()
+    print_cells(columns[1:], [(row[0], row[1:]) for row in cells], service_caption(in_common(runs)), buffer)
+    return buffer.getvalue()
