@@ -15,6 +15,7 @@ from decodebench.cli.plot import plot_app
 from decodebench.cli.race import race
 from decodebench.cli.report import report
 from decodebench.cli.run import run, with_knobs
+from decodebench.cli.serve import serve
 from decodebench.cli.tasks import tasks_app
 from decodebench.cli.train import train_app
 from decodebench.cli.verify import verify
@@ -32,6 +33,7 @@ def build_app(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     app.command("run")(with_knobs(run) if "run" in arguments else run)
     app.command("load")(with_knobs(load) if "load" in arguments else load)
+    app.command("serve")(with_knobs(serve) if "serve" in arguments else serve)
     app.command("verify")(with_knobs(verify) if "verify" in arguments else verify)
     app.command("race")(with_knobs(race) if "race" in arguments else race)
     app.command("compare")(compare)

@@ -1,0 +1,1 @@
+"""An HTTP face for the engine that OpenAI's clients understand."""
