@@ -17,6 +17,7 @@ from decodebench.training.attention import PACKED, pieces
 from decodebench.training.layout import Layout
 from decodebench.training.learner import Learner
 from decodebench.training.recipe import Recipe
+from decodebench.training.run import Options, train
 from decodebench.training.samples import Sample
 from decodebench.training.trainer import TwoStreamTrainer
 
@@ -73,3 +74,27 @@ def conversations(count: int = 24) -> list[dict[str, str]]:
 def write_data(path: Path, rows: list[dict[str, str]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+class Killed(Exception):
+    pass
+
+
+def fit(out: Path, kill_at: str | None = None, save_steps: int = 2, **recipe: Any) -> tuple[dict[str, Any], list[str]]:
+    """Train on CPU with a line of progress per step: card and lines. Killed when a line begins so."""
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if kill_at and line.startswith(kill_at):
+            raise Killed
+
+    options = Options(out, device="cpu", save_steps=save_steps, log_steps=1)
+    settings = {"batch_size": 4, "micro_batch": 2, "row_length": 128, "eval_samples": 6, "lora_rank": 4}
+    return train(Recipe(**(settings | recipe)), options, say), lines
+
+
+def curve(out: Path, name: str) -> list[float]:
+    """A figure of every step."""
+    state = json.loads((out / "trainer_state.json").read_text())
+    return [entry[name] for entry in state["log_history"] if "loss" in entry]
