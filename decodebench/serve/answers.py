@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from decodebench.decoding import Generation, Request
+from decodebench.serve import EXTRA
 from decodebench.serve.schema import ChatRequest, CommonRequest
 from decodebench.serve.text import final_text
-
-EXTRA = "decodebench"
-"""The field of a choice in which we say what OpenAI's form has no place for."""
 
 
 class Form:

@@ -19,7 +19,7 @@ import httpx2
 from decodebench.decoding import Finish, Generation, Request
 from decodebench.decoding.live import Refused
 from decodebench.errors import UserError, first_line
-from decodebench.serve.answers import EXTRA
+from decodebench.serve import EXTRA
 
 CONNECT_SECONDS = 10
 
@@ -33,6 +33,7 @@ class Call:
 
     Attributes:
         sent: ``time.perf_counter()`` when it was handed over.
+        left: whether it was cancelled.
         future: of the generation. Raises :class:`Refused` for 429 and 503, :class:`ServerError` for other errors, and
             what went wrong with the connection. Its latency counts from ``sent``; ``ttft`` is NaN where no text came.
     """
@@ -44,16 +45,17 @@ class Call:
         self.text = ""
         self.first: float | None = None
         self.task: asyncio.Task[None] | None = None
-        self._loop, self._left = loop, False
+        self.left = False
+        self._loop = loop
 
     def cancel(self) -> None:
         """Hang up; the generation has the text that has come. A call that has ended stays as it is."""
-        self._left = True
+        self.left = True
         with contextlib.suppress(RuntimeError):  # the client is closed
             self._loop.call_soon_threadsafe(self.hang_up)
 
     def hang_up(self) -> None:
-        if self._left and self.task:
+        if self.task:
             self.task.cancel()
 
     def generation(self, finish: Finish, tokens: list[int], committed: list[int]) -> Generation:
@@ -125,8 +127,10 @@ class Client:
         body = self._body(request, prompt)
 
         def begin() -> None:
-            call.task = self._loop.create_task(self._serve(call, body))
-            call.hang_up()
+            if call.left:
+                call.future.set_result(call.generation("cancelled", [], []))
+            else:
+                call.task = self._loop.create_task(self._serve(call, body))
 
         def ended(future: Future[Generation]) -> None:
             self._calls.discard(call)
