@@ -16,6 +16,10 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decodebench.analysis.load import load_runs
+from decodebench.analysis.plot_load import latency_against_load, load_over_time
+from decodebench.analysis.service import block_resamples, service_frame
+from decodebench.analysis.service_table import service_cells
 from decodebench.decoding import Generation
 from decodebench.errors import UserError
 from decodebench.evaluation.catalog import load_task
@@ -30,9 +34,9 @@ from decodebench.load.report import measure
 from decodebench.load.requests import Deck
 from decodebench.load.run import run_loads
 from decodebench.load.slo import Slo, percentile_95
-from decodebench.load.trace import read_passes
 from decodebench.methods.ar import AR
 from decodebench.records import read_run, read_samples
+from decodebench.records.passes import read_passes
 
 # Arrivals
 
@@ -138,7 +142,7 @@ def single_server(times: Sequence[float], service: float) -> list[Outcome]:
 def test_latencies_are_those_of_an_m_d_1_queue(load: float) -> None:
     """Pollaczek and Khinchine: with constant service S and load ρ the mean wait is ρ S / 2 (1 − ρ)."""
     means = []
-    for seed in range(20):
+    for seed in range(12):
         outcomes = single_server(when.plan("poisson", repr(load), 4000).times(seed).tolist(), 1.0)
         means.append(float(np.mean([outcome.latency or 0.0 for outcome in outcomes])))
         assert [outcome.ttft for outcome in outcomes] == pytest.approx([o.ended - 0.75 - o.due for o in outcomes])
@@ -415,14 +419,21 @@ def test_deadlines_are_counted_from_when_a_request_was_due(tmp_path: Path, data:
     assert all(sample["elapsed"] - sample["due"] >= 0.1 for sample in late)
 
 
-def test_policies_move_tau_and_their_loads_are_told_apart(tmp_path: Path, data: Path) -> None:
-    outcomes = run(
-        tmp_path, data, "ar,mars", rate="80,160", seconds=0.2, policies=("fixed", "queue", "slo"),
-        knobs={"tau": ["1", "0.5"]}, rows=2, target=Target(0.05), tau_low=0.2, tau_high=0.9,
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory, data: Path) -> tuple[Path, list[LoadOutcome]]:
+    """Loads at two rates and one in steps, with all policies."""
+    results = tmp_path_factory.mktemp("grid")
+    return results, run(
+        results, data, "ar,mars", rate="80,160,50:0.1/200:0.1", seconds=0.2, policies=("fixed", "queue", "slo"),
+        knobs={"tau": ["1"]}, rows=2, target=Target(0.05), tau_low=0.2, tau_high=0.9,
     )  # fmt: skip
-    assert [outcome.error for outcome in outcomes] == [None] * 10  # ar; mars twice fixed; queue and slo; at two rates
+
+
+def test_policies_move_tau_and_their_loads_are_told_apart(grid: tuple[Path, list[LoadOutcome]]) -> None:
+    _, outcomes = grid
+    assert [outcome.error for outcome in outcomes] == [None] * 12  # ar; mars fixed, queue, slo; at three loads
     folders = [outcome.folder for outcome in outcomes if outcome.folder]
-    assert len(set(folders)) == 10
+    assert len(set(folders)) == 12
     for outcome in outcomes:
         assert outcome.folder is not None
         taus = {tau for line in read_passes(outcome.folder, 0) for tau in np.ravel(line["tau"])}
@@ -433,6 +444,55 @@ def test_policies_move_tau_and_their_loads_are_told_apart(tmp_path: Path, data: 
         else:
             assert 0.2 <= min(taus) < max(taus) <= 0.9
             assert outcome.cell.cell.knobs["tau"] == 0.9
+
+
+def test_loads_are_compared_with_the_baseline_under_the_same_arrivals(grid: tuple[Path, list[LoadOutcome]]) -> None:
+    results, outcomes = grid
+    runs = load_runs([results], under_load=True)
+    frame = service_frame(runs)
+    assert len(frame) == 12
+    assert set(frame["label"]) == {"ar", "mars τ=1", "mars queue τ=0.2–0.9", "mars slo τ=0.2–0.9"}
+    assert (frame.groupby("plan")["baseline"].nunique() == 1).all()
+    numbers = {outcome.folder.name: outcome.numbers for outcome in outcomes if outcome.folder}
+    for row in frame.to_dict("records"):
+        own = numbers[row["run"]]
+        assert row["goodput"] == pytest.approx(own["goodput"])
+        assert row["latency_p95"] == pytest.approx(own["latency"]["p95"])
+        assert row["latency_p95_low"] <= row["latency_p95"] <= row["latency_p95_high"]
+        assert row["goodput_low"] <= row["goodput"] <= row["goodput_high"]
+        if row["label"] == "mars τ=1":
+            assert (row["equal_outputs"], row["difference"]) == (1.0, 0.0)
+    columns, cells = service_cells(frame, wide=True)
+    assert len(cells) == 12
+    assert {"goodput/s", "p95 s", "mean τ", "same out %"} <= set(columns)
+    with pytest.raises(UserError, match="compare --load"):
+        load_runs([results])
+
+
+def test_loads_are_drawn(grid: tuple[Path, list[LoadOutcome]]) -> None:
+    runs = load_runs([grid[0]], under_load=True)
+    knee = latency_against_load(runs, "small print")
+    assert [axes.get_xlabel() for axes in knee.axes] == ["requests per second that arrive"] * 2
+    assert len(knee.axes[0].containers) == 4
+    course = load_over_time(runs)
+    assert [axes.get_ylabel() for axes in course.axes] == ["τ", "requests that wait", "p95 latency (s)"]
+    assert "50:0.1/200:0.1" in course.axes[0].get_title(loc="left")
+    only_steps = [run for run in runs if "/" in str(run.config["rate"])]
+    with pytest.raises(UserError, match="several rates"):
+        latency_against_load(only_steps)
+
+
+def test_intervals_hold_what_they_promise_where_neighbours_are_alike() -> None:
+    """A walk that forgets slowly: an interval that took its steps for independent would be far too narrow."""
+    inside = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        values = np.zeros(400)
+        for place in range(1, 400):
+            values[place] = 0.8 * values[place - 1] + rng.normal()
+        low, high = np.percentile(values[block_resamples(400)].mean(1), (2.5, 97.5))
+        inside += low <= 0 <= high
+    assert inside >= 33
 
 
 def test_a_policy_that_nobody_can_follow_is_refused() -> None:

@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def service_cells(frame: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
+def service_cells(frame: "pd.DataFrame", wide: bool = False) -> tuple[list[str], list[list[str]]]:
     """The names of the columns, and the rows as they are shown, the heading first.
 
     Args:
         frame: from `service_frame`.
+        wide: all columns, not only the most important ones.
     """
     rows = frame.to_dict("records")
-    cells = {name: [write(row) for row in rows] for name, write in VIEW}
+    cells = {name: [write(row) for row in rows] for name, write in VIEW if wide or name not in WIDE}
     shown = {name: column for name, column in cells.items() if any(cell not in ("–", "0") for cell in column)}
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]
 
@@ -48,6 +49,7 @@ def _difference(row: Row) -> str:
     return f"{100 * row['difference']:+.1f}".replace("-", "−") + ("" if row["significant"] else " n.s.")
 
 
+WIDE = {"finished", "TTFT p95 s", "s/token p95", "same out %"}
 VIEW: list[tuple[str, Callable[[Row], str]]] = [
     ("load", lambda row: f"{row['task']} · {row['plan']}/s · {row['batch_size']} rows"),
     ("method", lambda row: row["label"]),

@@ -84,7 +84,7 @@ def compare(
     chosen = format.value if format else SUFFIXES.get(out.suffix if out else "", "table")
     runs = select_where(select_tasks(load_runs(results or [Path("results")], load), task or []), where or [])
     if load:
-        text = _under_load(runs, baseline, chosen)
+        text = _under_load(runs, baseline, chosen, wide)
         write_output(out, text.encode()) if out else typer.echo(text, nl=False)
         return
     frame = compare_runs(by_category(runs) if categories else runs, baseline)
@@ -115,7 +115,7 @@ def compare(
         typer.echo(buffer.getvalue(), nl=False)
 
 
-def _under_load(runs: "Sequence[Run]", baseline: str, format: str) -> str:
+def _under_load(runs: "Sequence[Run]", baseline: str, format: str, wide: bool) -> str:
     """The comparison of runs under load, in this format."""
     from decodebench.analysis.labels import in_common
     from decodebench.analysis.service import service_frame
@@ -125,7 +125,7 @@ def _under_load(runs: "Sequence[Run]", baseline: str, format: str) -> str:
     frame = service_frame(runs, baseline)
     if format in ("csv", "json"):
         return render(frame, format)
-    columns, cells = service_cells(frame)
+    columns, cells = service_cells(frame, wide)
     if format != "table":
         return render_cells(columns, cells, format)
     buffer = io.StringIO()

@@ -101,15 +101,32 @@ def latency(
     _save(latency(runs, baseline, caption), "latency", out)
 
 
+@plot_app.command()
+def load(
+    results: Results = None,
+    task: OnlyTasks = None,
+    where: OnlyWhere = None,
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="τ, queue and latency in the course of a load.")
+    ] = False,
+    out: Out = None,
+) -> None:
+    """Latency and goodput against the offered load, a line for each policy; for runs of `decodebench load`."""
+    from decodebench.analysis.plot_load import latency_against_load, load_over_time
+
+    runs, caption = _runs(results, task, where, under_load=True)
+    _save((load_over_time if over_time else latency_against_load)(runs, caption), "load", out)
+
+
 def _runs(
-    results: list[Path] | None, tasks: Sequence[str] | None, where: Sequence[str] | None
+    results: list[Path] | None, tasks: Sequence[str] | None, where: Sequence[str] | None, under_load: bool = False
 ) -> "tuple[list[Run], str]":
     """The runs that are asked for, and what they have in common."""
     from decodebench.analysis.labels import in_common
     from decodebench.analysis.load import load_runs, select_tasks
     from decodebench.analysis.selection import select_where
 
-    runs = select_where(select_tasks(load_runs(results or [Path("results")]), tasks or []), where or [])
+    runs = select_where(select_tasks(load_runs(results or [Path("results")], under_load), tasks or []), where or [])
     return runs, in_common(runs)
 
 

@@ -19,10 +19,11 @@ from decodebench.load.grid import LoadCell, LoadOptions, LoadOutcome, cell_polic
 from decodebench.load.report import measure
 from decodebench.load.requests import Deck
 from decodebench.load.session import Session
-from decodebench.load.trace import passes_file, write_passes
+from decodebench.load.trace import write_passes
 from decodebench.models import LoadedModel
 from decodebench.records import RunStore
 from decodebench.records.files import sample_key
+from decodebench.records.passes import passes_file
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,5 @@
-"""The passes of a load, one line each, beside its samples."""
+"""Writes down the passes of a load."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,17 +9,10 @@ from decodebench.decoding.feed import Pass
 from decodebench.records.files import to_line
 
 
-def passes_file(folder: Path, repeat: int) -> Path:
-    """Where the passes of a repeat are."""
-    return folder / f"passes-{repeat}.jsonl"
-
-
 class PassTrace:
     """Writes down every pass, and keeps it.
 
-    A line has ``t`` (seconds from the beginning of the load to the end of the pass), ``seconds``, ``prefill``,
-    ``rows``, ``waiting`` (requests without a row), ``tokens`` and ``tau``: a number where all rows had the same, else a
-    list with one for each; null for methods that have none.
+    What a line has is told by `decodebench.records.passes.read_passes`.
 
     Args:
         file: open for writing.
@@ -52,11 +44,3 @@ def write_passes(path: Path, has_tau: bool) -> Iterator[PassTrace]:
     """A trace in a file that is whole when this ends, and readable up to its last lines when the process is killed."""
     with open(path, "w", encoding="utf-8", buffering=1 << 14) as file:
         yield PassTrace(file, has_tau)
-
-
-def read_passes(folder: Path, repeat: int) -> list[dict[str, Any]]:
-    """The passes of a repeat, without a last line that was cut short; none where there is no file."""
-    path = passes_file(folder, repeat)
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
