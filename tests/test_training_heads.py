@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from safetensors.torch import load_file
 from tiny import run, tiny, tokens
 from torch.nn.functional import cross_entropy, silu
 
+from decodebench import cli
 from decodebench.decoding import Request
 from decodebench.errors import UserError
 from decodebench.methods.ar import AR
@@ -165,17 +168,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("place")
     harness.save_tiny(folder / "base", num_hidden_layers=3)
     data = write_data(folder / "data.jsonl", conversations())
-    learnt = {"data": str(data), "full": True, "learning_rate": 1e-2, "max_steps": 60, "eval_samples": 0}
-    fit(folder / "model", save_steps=100, objective="ar-sft", model=str(folder / "base"), **learnt)
+    learnt: dict[str, Any] = {"objective": "ar-sft", "model": str(folder / "base"), "data": str(data), "full": True}
+    fit(folder / "model", save_steps=100, learning_rate=1e-2, max_steps=60, eval_samples=0, **learnt)
     return folder
 
 
 def of(place: Path, objective: str, **changes: Any) -> dict[str, Any]:
     """A recipe for heads on that model."""
-    settings = {"learning_rate": 2e-2, "exit_layer": 1, "max_steps": 5}
-    return (
-        {"objective": objective, "model": str(place / "model"), "data": str(place / "data.jsonl")} | settings | changes
-    )
+    settings = {"model": str(place / "model"), "data": str(place / "data.jsonl"), "learning_rate": 2e-2}
+    return {"objective": objective, "exit_layer": 1, "max_steps": 5} | settings | changes
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ def test_heads_learn_and_the_lines_say_so(trained: dict[str, Path]) -> None:
         rates = curve(trained["medusa"], f"accuracy_{head}")
         assert rates[-1] > 0.5 > 0.1 > rates[0]
     rates = curve(trained["draft"], "draft_accuracy")
-    print(rates[0], rates[-1])
+    assert rates[-1] > rates[0] + 0.2
 
 
 def test_the_folder_holds_heads_and_their_card(trained: dict[str, Path], place: Path) -> None:
@@ -319,19 +320,48 @@ def test_a_dry_run_plans(place: Path, tmp_path: Path) -> None:
 )
 def test_mistakes_are_named(changes: dict[str, Any], message: str, place: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"^{message}$"):
-        fit(
-            tmp_path / "out",
-            **of(
-                place,
-                **(
-                    {
-                        "objective": "medusa",
-                    }
-                    | changes
-                ),
-            ),
-        )
+        fit(tmp_path / "out", **of(place, **({"objective": "medusa"} | changes)))
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_knows_what_each_objective_needs(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["decodebench", "train", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    code, said, _ = call("--help")
+    assert code == 0
+    assert all(f" {name} " in said for name in ("mars", "ar-sft", "medusa", "draft", "block-diffusion"))
+    names = ("--model", str(place / "model"), "--data", str(place / "data.jsonl"), "--out", str(tmp_path / "out"))
+    for arguments, words in (
+        (("medusa", "--heads", "0"), "--heads 0: must be at least 1"),
+        (("medusa", "--gradient-checkpointing"), "No such option: --gradient-checkpointing"),
+        (("draft", "--exit-layer", "7"), "choose from 1 to 2 of them"),
+        (("draft", "--full"), "No such option: --full"),
+        (("block-diffusion", "--context", "both"), "both"),
+        (("block-diffusion", "--ar-weight", "1"), "No such option: --ar-weight"),
+    ):
+        code, said, error = call(*arguments, *names, "--device", "cpu")
+        assert (code, said) == (2, "")
+        assert error.startswith("error: ")
+        assert words in error
+        assert len(error.splitlines()) == 1
+    more = ("--row-length=128", "--batch-size=2", "--max-steps=2", "--eval-samples=4", "--log-steps=1")
+    for objective, form in (
+        ("medusa", r"step 2/2 · heads loss \d+\.\d+ · accuracy \d\.\d\d( \d\.\d\d){3} · \d+ tokens/s · 0:00 left"),
+        ("draft", r"step 2/2 · draft loss \d+\.\d+ · accuracy \d\.\d\d · \d+ tokens/s · 0:00 left"),
+    ):
+        chosen = ("--exit-layer=1",) if objective == "draft" else ()
+        out = tmp_path / objective
+        code, said, error = call(objective, *names[:-1], str(out), "--device=cpu", *more, *chosen)
+        assert code == 0, error
+        assert re.fullmatch(form, error.splitlines()[-1])
+        figures = {name: float(value) for name, value in (line.split() for line in said.splitlines())}
+        assert figures == json.loads((out / "card.json").read_text())["held_out"]
 
 
 def test_too_little_memory_is_not_answered_with_an_option_that_is_not_there(
