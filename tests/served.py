@@ -17,7 +17,7 @@ for needed in ("starlette", "uvicorn", "prometheus_client", "openai"):
 
 from decodebench.decoding import Method, Request
 from decodebench.models import LoadedModel
-from decodebench.serve.run import bind, make_server
+from decodebench.serve.run import Server, bind
 from decodebench.serve.service import Limits, Service
 
 SECONDS = 60  # to wait at most for what takes milliseconds
@@ -42,6 +42,7 @@ class Served:
 
     url: str
     service: Service
+    server: Server
 
     def idle(self) -> bool:
         return all(live.running == live.waiting == 0 for live in self.service.lives.values())
@@ -54,15 +55,17 @@ class Served:
 
 
 @contextmanager
-def serving(methods: dict[str, Method], api_key: str | None = None, **limits: int) -> Iterator[Served]:
+def serving(
+    methods: dict[str, Method], api_key: str | None = None, drain_seconds: float = 1.0, **limits: int
+) -> Iterator[Served]:
     service = Service(model(), methods, Limits(**({"length": LONG + 64} | limits)))
     bound = bind("127.0.0.1", 0)
-    server = make_server(service, api_key, drain_seconds=1, connections=40)
+    server = Server(service, api_key, drain_seconds, connections=40)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
     until(lambda: server.started)
     try:
-        yield Served(f"http://127.0.0.1:{bound.getsockname()[1]}", service)
+        yield Served(f"http://127.0.0.1:{bound.getsockname()[1]}", service, server)
     finally:
         server.should_exit = True
         thread.join(SECONDS)

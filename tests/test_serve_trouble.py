@@ -21,6 +21,7 @@ from served import LONG, SECONDS, Served, serving, until
 from decodebench.decoding import Finish, Generation, Request
 from decodebench.decoding.live import Refused
 from decodebench.decoding.stopping import cut
+from decodebench.methods.ar import AR
 from decodebench.methods.mars import MARS
 from decodebench.serve.client import Client, ServerError
 from decodebench.serve.text import TextStream, final_text
@@ -90,11 +91,11 @@ BAD_TURNS: list[Any] = [
 
 
 def test_poison_gets_a_clear_no_and_harms_nobody(served: Served) -> None:
-    expected = served.alone([5, 6], 1500, "mars")
+    expected = served.alone([5, 6], 700, "mars")
     told: list[Any] = []
 
     def ask() -> None:
-        asked = {"model": NAME, "prompt": [5, 6], "max_tokens": 1500}
+        asked = {"model": NAME, "prompt": [5, 6], "max_tokens": 700}
         told.append(httpx2.post(f"{served.url}/v1/completions", json=asked, timeout=SECONDS).json())
 
     bystander = threading.Thread(target=ask)
@@ -223,6 +224,27 @@ def test_the_client_module_hears_of_refusals_and_errors_and_may_hang_up(served: 
         assert client.drain(SECONDS)
         assert {call.future.result().finish for call in calls} == {"cancelled"}
         until(served.idle)
+
+
+def test_what_cannot_be_drained_in_time_is_told_so() -> None:
+    told: dict[bool, Any] = {}
+    with serving({"ar": AR()}, drain_seconds=0.3, rows=1) as server:
+
+        def ask(stream: bool) -> None:
+            asked = {"model": NAME, "prompt": "a", "max_tokens": LONG, "stream": stream}
+            told[stream] = httpx2.post(f"{server.url}/v1/completions", json=asked, timeout=SECONDS)
+
+        threads = [threading.Thread(target=ask, args=(stream,)) for stream in (True, False)]
+        for thread in threads:
+            thread.start()
+        (live,) = server.service.lives.values()
+        until(lambda: (live.running, live.waiting) == (1, 1))
+        server.server.should_exit = True
+        for thread in threads:
+            thread.join(SECONDS)
+    assert (told[False].status_code, told[False].headers["retry-after"]) == (503, "10")
+    events = told[True].text.split("\n\n")
+    assert json.loads(events[-2][5:])["error"]["message"] == "the server is stopping"
 
 
 @pytest.fixture(scope="module")

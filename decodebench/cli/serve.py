@@ -46,7 +46,7 @@ def serve(
     """
     try:
         from decodebench.serve.app import is_local
-        from decodebench.serve.run import bind, make_server, run_server
+        from decodebench.serve.run import Server, bind, run_server
         from decodebench.serve.service import Limits, Service
     except ModuleNotFoundError as error:
         raise UserError(f"decodebench serve needs {error.name}: pip install 'decodebench[serve]'") from None
@@ -65,5 +65,4 @@ def serve(
     loaded = load_model(model, dtype, device, adapter)
     limits = Limits(max_rows, max_queue, max_length, max_new_tokens, max_body)
     service = Service(loaded, {cell.method: cell.build() for cell in cells}, limits)
-    server = make_server(service, api_key or None, drain_seconds, max_connections)
-    run_server(server, bound, f"{loaded.name} with {', '.join(names)}")
+    run_server(Server(service, api_key or None, drain_seconds, max_connections), bound)
