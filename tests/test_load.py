@@ -378,7 +378,7 @@ def test_a_recorded_load_is_not_run_again_and_more_repeats_extend_it(tmp_path: P
 
 
 def test_what_does_not_fit_is_recorded_as_refused_and_what_is_given_up_as_cancelled(tmp_path: Path, data: Path) -> None:
-    (outcome,) = run(tmp_path, data, rate="400", rows=1, max_queue=2, cancel=0.3, cancel_within=0.02)
+    (outcome,) = run(tmp_path, data, rate="400", rows=1, max_queue=2, cancel=1.0, cancel_within=0.02)
     assert outcome.folder is not None
     finish = [sample["finish"] for sample in read_samples(outcome.folder)]
     assert finish.count("refused") == outcome.numbers["refused"] > 0
