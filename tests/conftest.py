@@ -1,6 +1,7 @@
 """What several test files share: threads kept few, and the models that take seconds to load."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from decodebench.models import EMBEDDED, LoadedModel, load_model
 
-torch.set_num_threads(1)  # the small models gain nothing from more
+torch.set_num_threads(1)  # the small models gain nothing from more, and tests run side by side
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the processes that they start, too
 settings.register_profile("decodebench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("decodebench")
 

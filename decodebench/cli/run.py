@@ -24,10 +24,10 @@ def with_knobs(command: Callable[..., None]) -> Callable[..., None]:
     from decodebench.decoding import Knob, knobs_of
     from decodebench.decoding.registry import method, method_names
 
-    found: dict[str, tuple[Knob, list[str]]] = {}
+    found: dict[str, dict[str, Knob]] = {}  # by name, and by method
     for name in method_names():
         for knob in knobs_of(method(name)).values():
-            found.setdefault(knob.name, (knob, []))[1].append(name)
+            found.setdefault(knob.name, {})[name] = knob
 
     def wrapped(**values: Any) -> None:
         given = {name: text for name in found if (text := values.pop(name)) is not None}
@@ -36,9 +36,9 @@ def with_knobs(command: Callable[..., None]) -> Callable[..., None]:
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "knobs"]
     options = [
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, _option(knob, names)]
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, _option(knobs)]
         )
-        for name, (knob, names) in found.items()
+        for name, knobs in found.items()
     ]
     signature = inspect.Signature([*own, *options])
     wrapped.__signature__ = signature  # type: ignore[attr-defined]
@@ -47,11 +47,15 @@ def with_knobs(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _option(knob: "Knob", methods: list[str]) -> Any:
-    default = "" if knob.default is None else f", default {knob.default}"
+def _option(knobs: Mapping[str, "Knob"]) -> Any:
+    knob = next(iter(knobs.values()))
+    texts: dict[str, list[str]] = {}  # methods may mean different things by one knob
+    for name, own in knobs.items():
+        default = "" if own.default is None else f" (default {own.default})"
+        texts.setdefault(own.help + default, []).append(name)
     return typer.Option(
         knob.flag,
-        help=f"{knob.help} ({', '.join(methods)}{default})",
+        help=". ".join(f"{', '.join(names)}: {text}" for text, names in texts.items()),
         metavar="|".join(knob.choices) if knob.choices else knob.type.__name__.upper(),
         show_default=False,
         rich_help_panel=PANEL,
