@@ -54,6 +54,7 @@ class Service:
 
     Raises:
         UserError: a method cannot run on this model, or cannot share it.
+        Exception: what ended an engine in its first passes, such as a lack of memory.
     """
 
     def __init__(self, model: LoadedModel, methods: Mapping[str, Method], limits: Limits) -> None:
@@ -76,6 +77,10 @@ class Service:
         for name, generator in generators.items():
             told = partial(self.metrics.passed, name, self.tau(name, None) is not None)
             self.lives[name] = SharedLive(turns, generator, self.length, limits.queue, on_pass=told)
+        for (
+            live
+        ) in self.lives.values():  # so that no client waits for caches and kernels, or finds that they do not fit
+            live.submit(Request([0], 2)).result()
 
     def _running(self, name: str) -> int:
         return self.lives[name].running
@@ -95,9 +100,9 @@ class Service:
     def tau(self, method: str, asked: float | None) -> float | None:
         """The confidence threshold that a request runs with; None where the method has none."""
         own = self.methods[method]
-        if "tau" not in knobs_of(own):
+        if "tau" not in knobs_of(own) or not isinstance(own, Decoder):
             return None
-        return asked if asked is not None else float(getattr(own, "tau"))  # noqa: B009 - not every method has one
+        return own.default_tau if asked is None else asked
 
     def submit(self, method: str, requests: Sequence[Request], tell: Tell) -> list[Handle]:
         """Have requests served, all of them or none.
@@ -114,7 +119,7 @@ class Service:
         handles: list[Handle] = []
         try:
             for place, request in enumerate(requests):
-                if request.tau is not None and "tau" not in knobs_of(self.methods[method]):
+                if request.tau is not None and self.tau(method, None) is None:
                     raise ApiError(400, f"tau: method {method} has no confidence threshold", "tau")
                 handle = live.submit(request, on_commit=partial(_committed, tell, place))
                 handles.append(handle)
