@@ -1,1 +1,1 @@
-"""Training what the methods need: MARS and its control, Medusa heads, heads for early exits, block diffusion."""
+"""Training what the methods need: MARS checkpoints and their control, heads for drafts, block diffusion."""
