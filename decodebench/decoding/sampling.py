@@ -159,6 +159,7 @@ def _nucleus(scaled: Tensor, top_p: Tensor) -> Tensor:
     values, order = scaled.sort(dim=-1, descending=True, stable=True)  # ties fall the same way in every batch
     probability = values.softmax(-1)
     outside = probability.cumsum(-1) - probability >= top_p[..., None]
+    outside[..., 0] = False  # a top_p so small that float32 makes it 0
     return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
 
 
