@@ -36,8 +36,8 @@ class Speculative(Decoder):
 
     draft_source: str | None = knob(
         None,
-        "lookup[:N] (n-grams of the text, up to N tokens) or early-exit:N[:HEAD] (first N layers, and a head: a folder, "
-        "a hub id, or none; default: the one that the model's card names, else none)",
+        "lookup[:N] (n-grams of the text, up to N tokens) or early-exit:N[:HEAD] (first N layers, and a head: folder, "
+        "hub id or none; default: the one that the model's card names, else none)",
         flag="--draft",
     )
     draft_model: str | None = knob(None, "draft with this model: a built-in name, a folder, or a hub id")
