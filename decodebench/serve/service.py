@@ -77,9 +77,8 @@ class Service:
         for name, generator in generators.items():
             told = partial(self.metrics.passed, name, self.tau(name, None) is not None)
             self.lives[name] = SharedLive(turns, generator, self.length, limits.queue, on_pass=told)
-        for (
-            live
-        ) in self.lives.values():  # so that no client waits for caches and kernels, or finds that they do not fit
+        # so that no client waits for caches and kernels, or finds that they do not fit
+        for live in self.lives.values():
             live.submit(Request([0], 2)).result()
 
     def _running(self, name: str) -> int:
