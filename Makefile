@@ -7,10 +7,11 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := quickstart
 
 quickstart: $(VENV)/.installed
-	$(BIN)/decodebench run --method ar,mars --tau 1.0,0.9 --tasks humaneval_chat --limit 16 --batch-size 4 \
+	$(BIN)/decodebench run --method ar,mars --tau 0.95,0.8,0.65,0.5 --tasks stepmath,humaneval_chat --limit 48 --batch-size 8 \
 	    --allow-code-execution --results results/quickstart
 	$(BIN)/decodebench compare results/quickstart
 	$(BIN)/decodebench plot frontier results/quickstart --out results/quickstart/frontier.png --out results/quickstart/frontier.svg
+	$(BIN)/decodebench report results/quickstart --out results/quickstart/report.html
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest

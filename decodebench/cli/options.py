@@ -12,5 +12,5 @@ OnlyWhere = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Local copies of data sets.")]
 TasksDir = Annotated[Path | None, typer.Option(help="Your own lm-eval task files.")]
-DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MODEL = "smollm2-135m-mars"  # one set of weights for all methods, so that only decoding differs
 Model = Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")]
