@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint format setup
+.PHONY: quickstart figures test lint format setup
 .DEFAULT_GOAL := quickstart
 
 quickstart: $(VENV)/.installed
@@ -12,6 +12,10 @@ quickstart: $(VENV)/.installed
 	$(BIN)/decodebench compare results/quickstart
 	$(BIN)/decodebench plot frontier results/quickstart --out results/quickstart/frontier.png --out results/quickstart/frontier.svg
 	$(BIN)/decodebench report results/quickstart --out results/quickstart/report.html
+
+# the README's picture, from the recorded runs
+figures: $(VENV)/.installed
+	$(BIN)/decodebench plot frontier results/quickstart-example --out results/quickstart-example/frontier.svg
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
