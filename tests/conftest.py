@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from decodebench.models import EMBEDDED, LoadedModel, load_model
 
 torch.set_num_threads(1)  # the small models gain nothing from more, and tests run side by side
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in the processes that they start, too
+# Whoever runs the tests in the background may have them ignore Ctrl-C, and what they start inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("decodebench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("decodebench")
 

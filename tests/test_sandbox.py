@@ -344,12 +344,12 @@ def f(x):
                  lambda: os.setuid(0)):
         try: step(); seen.append('done')
         except (OSError, ValueError): seen.append('refused')
-    open('mine', 'w').write('x')
+    open('written-in-the-sandbox', 'w').write('x')
     return seen"""
     assert run(Trial(code, "def check(f): assert set(f(0)) == {'refused'}, f(0)", "f")).reason == "passed"
     assert [path.name for path in victim.iterdir()] == ["file"]
     assert (victim / "file").read_text() == "precious"
-    assert not Path("/tmp/mine").exists()
+    assert not Path("/tmp/written-in-the-sandbox").exists()
 
 
 def test_the_data_set_is_out_of_sight() -> None:
