@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from decodebench.cli.options import DataDir, TasksDir
+from decodebench.cli.options import (
+    DEFAULT_MODEL,
+    Adapter,
+    AllowCode,
+    DataDir,
+    Device,
+    Dtype,
+    Fresh,
+    MaxNewTokens,
+    Model,
+    Prompts,
+    ResultsFolder,
+    TasksDir,
+    Temperature,
+)
 from decodebench.cli.run import resume_command, split
 from decodebench.errors import UserError
 
@@ -49,29 +63,21 @@ def load(
     cancel: Annotated[float, typer.Option(min=0, max=1, help="Share of requests that their clients give up.")] = 0.0,
     cancel_within: Annotated[float, typer.Option(help="Each within so many seconds of its arrival.")] = 10.0,
     tasks: Annotated[str, typer.Option(help="Tasks to draw requests from, a comma list.")] = "humaneval_chat",
-    model: Annotated[str, typer.Option(help="A built-in name, a folder, or a hub id.")] = "smollm2-135m",
-    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     limit: Annotated[str | None, typer.Option(help="Documents of each task: 20, or a share, 0.1 or 10%.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Run every load N times, with other arrivals.")] = 1,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens; default: what the task says (256).", show_default=False)
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0, help="0 is greedy; default: the task's.", show_default=False)
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
+    temperature: Temperature = None,
     seed: Annotated[int, typer.Option(help="Of arrivals, the order of requests, and sampling.")] = 0,
-    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    results: ResultsFolder = Path("results"),
     data_dir: DataDir = None,
     tasks_dir: TasksDir = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Your own prompts for task speed: JSON Lines with a 'prompt' each.")
-    ] = None,
-    allow_code_execution: Annotated[
-        bool, typer.Option("--allow-code-execution", help="Run code that the model writes, in a sandbox.")
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
+    prompts: Prompts = None,
+    allow_code_execution: AllowCode = False,
+    fresh: Fresh = False,
 ) -> None:
     """Serve requests as they arrive, with τ as a live knob, and record latency, goodput and quality.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from decodebench.cli.options import DEFAULT_MODEL, Model
+from decodebench.cli.options import DEFAULT_MODEL, Adapter, Device, Dtype, Model
 from decodebench.cli.run import split
 from decodebench.errors import UserError
 
@@ -19,9 +19,9 @@ def race(
     prompt: Annotated[str, typer.Argument(help="What the model is asked.")],
     methods: Annotated[str, typer.Option(help="A comma list; see `decodebench methods`.")] = "ar,mars",
     model: Model = DEFAULT_MODEL,
-    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    adapter: Adapter = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens.")] = 128,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,

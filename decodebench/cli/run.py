@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decodebench.cli.options import DEFAULT_MODEL, DataDir, Model, TasksDir
+from decodebench.cli.options import (
+    DEFAULT_MODEL,
+    Adapter,
+    AllowCode,
+    DataDir,
+    Device,
+    Dtype,
+    Fresh,
+    MaxNewTokens,
+    Model,
+    Prompts,
+    ResultsFolder,
+    TasksDir,
+    Temperature,
+)
 from decodebench.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,9 +83,9 @@ def run(
     tasks: Annotated[str, typer.Option(help="Tasks, a comma list; see `decodebench tasks`.")] = "humaneval_chat",
     batch_size: Annotated[str, typer.Option(help="Most requests that run at a time; a comma list.")] = "1",
     model: Model = DEFAULT_MODEL,
-    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    adapter: Adapter = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     limit: Annotated[
         str | None,
         typer.Option(help="Documents of each task (of bbh and mmlu_pro: of each subtask): 20, or a share, 0.1 or 10%."),
@@ -84,24 +98,16 @@ def run(
     batching: Annotated[
         str, typer.Option(help="continuous, or static: no new request before all of a batch are done.")
     ] = "continuous",
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens; default: what the task says (256).", show_default=False)
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0, help="0 is greedy; default: the task's.", show_default=False)
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
+    temperature: Temperature = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus mass.", show_default=False)] = None,
     top_k: Annotated[int | None, typer.Option(min=0, help="0 is off.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
-    results: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("results"),
+    results: ResultsFolder = Path("results"),
     data_dir: DataDir = None,
     tasks_dir: TasksDir = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Your own prompts for task speed: JSON Lines with a 'prompt' each.")
-    ] = None,
-    allow_code_execution: Annotated[
-        bool, typer.Option("--allow-code-execution", help="Run code that the model writes, in a sandbox.")
-    ] = False,
+    prompts: Prompts = None,
+    allow_code_execution: AllowCode = False,
     trace: Annotated[bool, typer.Option("--trace", help="Record how sure the method was of each token.")] = False,
     score_ar: Annotated[
         bool,
@@ -109,7 +115,7 @@ def run(
             "--score-ar", help="Record how likely the model's AR mode finds each output (untimed, may be later)."
         ),
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
+    fresh: Fresh = False,
 ) -> None:
     """Run methods on tasks and record quality, tokens per pass and speed.
 

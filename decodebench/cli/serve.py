@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from decodebench.cli.options import DEFAULT_MODEL, Model
+from decodebench.cli.options import DEFAULT_MODEL, Adapter, Device, Dtype, Model
 from decodebench.cli.run import split
 from decodebench.errors import UserError
 
@@ -17,9 +17,9 @@ def serve(
         str, typer.Option(help="Methods that requests may choose from, a comma list; the first is the default.")
     ] = "mars",
     model: Model = DEFAULT_MODEL,
-    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    adapter: Adapter = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs --api-key.")] = (
         "127.0.0.1"
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from decodebench.cli.options import DataDir
+from decodebench.cli.options import DataDir, Device
 
 if TYPE_CHECKING:
     from decodebench.training.recipe import Objective
@@ -59,7 +59,6 @@ EvalSamples = Annotated[int, typer.Option(help="Samples held out to measure the 
 WarmUp = Annotated[float, typer.Option(help="Share of the steps in which the learning rate rises.")]
 WeightDecay = Annotated[float, typer.Option(help="Of AdamW.")]
 Seed = Annotated[int, typer.Option(help="Of adapter, packing and order.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 Checkpointing = Annotated[
     bool, typer.Option("--gradient-checkpointing", help="Less memory, a third more time: activations computed twice.")

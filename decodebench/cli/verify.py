@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from decodebench.cli.options import DEFAULT_MODEL, DataDir, Model, TasksDir
+from decodebench.cli.options import DEFAULT_MODEL, Adapter, DataDir, Device, Dtype, MaxNewTokens, Model, TasksDir
 from decodebench.cli.run import split, whole
 from decodebench.errors import UserError
 
@@ -40,16 +40,14 @@ def verify(
     ] = None,
     batch_size: Annotated[str, typer.Option(help="Most requests that run at a time; a comma list.")] = "4",
     model: Model = DEFAULT_MODEL,
-    adapter: Annotated[str | None, typer.Option(help="A PEFT adapter to merge into the model.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    adapter: Adapter = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     limit: Annotated[str, typer.Option(help="Documents of each task: 20, or a share, 0.1 or 10%.")] = "8",
     limit_seed: Annotated[
         int | None, typer.Option(help="Draw the --limit at random.", show_default="the first ones")
     ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens; default: what the task says (256).", show_default=False)
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
     tolerance: Annotated[
         float | None,
         typer.Option(

@@ -17,6 +17,7 @@ from typing import Any
 
 from decodebench.errors import UserError
 from decodebench.models.devices import resolve_device
+from decodebench.records.files import replace_file
 from decodebench.training import diffusion
 from decodebench.training.conversations import read_conversations
 from decodebench.training.layout import laid_out_length
@@ -356,6 +357,4 @@ def _is_json(path: Path) -> bool:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Whole or not at all."""
-    work = path.with_suffix(".tmp")
-    work.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    work.replace(path)
+    replace_file(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
