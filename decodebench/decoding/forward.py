@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from decodebench.decoding.cache import ATTENTION, RaggedCache, Window
+from decodebench.decoding.packed import packed_weights
 from decodebench.errors import UserError
 
 READ_STEP = 32  # attention looks at a multiple of this many positions, so that shapes repeat
@@ -59,7 +60,7 @@ class WindowModel:
         hook = self.model.get_output_embeddings().register_forward_pre_hook(self._select_slots)
         try:
             self.model.set_attn_implementation(ATTENTION)
-            with torch.inference_mode():
+            with torch.inference_mode(), packed_weights(self.model):
                 yield
         finally:
             self.model.set_attn_implementation(before)

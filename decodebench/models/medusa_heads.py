@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from decodebench.errors import UserError, first_line
 from decodebench.hub import impatient_hub
@@ -57,7 +57,7 @@ class MedusaHeads:
         """
         states = self.hidden(hidden)
         if self.unembedding is None:
-            return linear(states, unembed.weight, unembed.bias)
+            return unembed(states)
         return torch.einsum("rhd,hvd->rhv", states, self.unembedding)
 
     def first(self, n: int) -> "MedusaHeads":

@@ -1,10 +1,7 @@
 """What a training run will take, before it starts: steps, memory, time."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from decodebench.errors import UserError
 from decodebench.training.loss import CHUNK_BYTES
@@ -101,15 +98,3 @@ def memory_estimate(model: Any, recipe: Recipe, row_length: int, checkpointing: 
     mask = recipe.micro_batch * row_length**2 * (1 + size)
     embeddings = 4 * model.get_output_embeddings().weight.numel() if recipe.full else 0
     return weights + 12 * trainable + embeddings + kept + mask + 4 * CHUNK_BYTES + GIB // 2
-
-
-def available_memory(device: torch.device) -> int:
-    """Bytes that are free on a device, as far as the system tells."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

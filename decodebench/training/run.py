@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from decodebench.errors import UserError
+from decodebench.memory import available_memory
 from decodebench.models.devices import resolve_device
 from decodebench.records.files import replace_file
 from decodebench.training import diffusion
@@ -23,7 +24,7 @@ from decodebench.training.conversations import read_conversations
 from decodebench.training.layout import laid_out_length
 from decodebench.training.learner import Learner, prepare, save
 from decodebench.training.packing import pack
-from decodebench.training.plan import Plan, accumulation, available_memory, memory_estimate, steps_in
+from decodebench.training.plan import Plan, accumulation, memory_estimate, steps_in
 from decodebench.training.progress import Lines, duration
 from decodebench.training.recipe import Recipe, changed
 from decodebench.training.samples import Tokenized, tokenize
