@@ -44,9 +44,10 @@ class PreparedTask:
         limit_seed: int | None = None,
     ) -> None:
         self.task = task
-        documents = {
-            name: select_documents(len(each.eval_docs), limit, limit_seed) for name, each in task.tasks.items()
-        }
+        with quiet():  # some tasks filter their documents only now
+            documents = {
+                name: select_documents(len(each.eval_docs), limit, limit_seed) for name, each in task.tasks.items()
+            }
         self.lm = TaskLM(model.name, model.tokenizer, settings, None if limit is None else documents)
         instances = [instance for name, each in task.tasks.items() for instance in self.lm.instances(name, each)]
         if any(instance.request_type != "generate_until" for instance in instances):

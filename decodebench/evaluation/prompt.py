@@ -7,6 +7,7 @@ from decodebench.decoding import Request
 from decodebench.errors import UserError, unknown
 from decodebench.evaluation.catalog import LoadedTask
 from decodebench.evaluation.lm import GenerationSettings, TaskLM
+from decodebench.evaluation.quiet import quiet
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def show_prompt(task: LoadedTask, doc_id: int, subtask: str | None, model: str, 
     if name not in task.tasks:
         raise unknown(f"subtask of {task.name}", name, task.tasks)
     one = task.tasks[name]
-    documents = len(one.eval_docs)
+    with quiet():
+        documents = len(one.eval_docs)
     if not 0 <= doc_id < documents:
         raise UserError(f"{name} has no document {doc_id}: choose from 0 to {documents - 1}")
     lm = TaskLM(model, tokenizer, GenerationSettings(), {name: [doc_id]})
