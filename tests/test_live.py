@@ -220,3 +220,24 @@ def test_nothing_of_an_ended_request_is_kept() -> None:
         until(lambda: not service._handles)
         assert (service.waiting, service.running) == (0, 0)
     assert isinstance(service.generator, Engine)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_no_row_idles_while_requests_wait(rows: int) -> None:
+    """Before rows decode, all that are free have got a request, if there is one; whoever leaves."""
+    passes: list[tuple[Pass, int]] = []  # and how many had no row in it
+    all_there = threading.Event()
+
+    def wait(*_: object) -> None:
+        all_there.wait(SECONDS)
+
+    with live(MARS(tau=0.3), rows, on_pass=lambda done: passes.append((done, len(service.queue)))) as service:
+        service.submit(Request([5], 1), on_commit=wait)
+        handles = [service.submit(Request([5 + n] * (1 + 7 * n % 40), 1 + 5 * n % 17)) for n in range(24)]
+        for handle in handles[::5]:
+            handle.cancel()
+        all_there.set()
+        assert service.drain(SECONDS)
+    crowded = [done for done, waiting in passes if waiting and not done.prefill]
+    assert len(crowded) > 10
+    assert {done.rows for done in crowded} == {rows}
