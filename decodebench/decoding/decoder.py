@@ -25,6 +25,36 @@ OnFinish = Callable[[int, Generation], None]
 
 
 @dataclass
+class DecodingPasses:
+    """What the engine's decoding passes (all but prefill) did and took, summed over them.
+
+    The four times add up to :attr:`Statistics.decode_seconds`. On CUDA the first three are times of the device, whose
+    waits for the next kernel are part of them; what the host does meanwhile costs nothing and is not counted.
+
+    Attributes:
+        passes: how many.
+        slots: rows times window width: what the layers computed, padding included.
+        unembedded: slots that logits were made of.
+        keys_read: positions of the cache that attention read, rows times the longest of them, in each layer.
+        scores: query-key pairs that attention computed, masked ones included, per head and layer.
+        model_seconds: forward passes of the target, the making of their masks included.
+        acceptance_seconds: what the method made of their output.
+        draft_seconds: making drafts, wherever in a pass.
+        host_seconds: everything else: layout, commit, transfer, bookkeeping.
+    """
+
+    passes: int = 0
+    slots: int = 0
+    unembedded: int = 0
+    keys_read: int = 0
+    scores: int = 0
+    model_seconds: float = 0.0
+    acceptance_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    host_seconds: float = 0.0
+
+
+@dataclass
 class Statistics:
     """What a generator did in all its ``generate`` calls since it was made or last reset. Times in seconds.
 
@@ -34,6 +64,7 @@ class Statistics:
         prefill_seconds: passes that read prompts (they commit the first tokens, too).
         decode_seconds: all other passes.
         draft_seconds: the part of both spent on making drafts.
+        decoding: what decoding passes consisted of; all zero from generators other than the engine.
     """
 
     passes: int = 0
@@ -41,6 +72,7 @@ class Statistics:
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     draft_seconds: float = 0.0
+    decoding: DecodingPasses = field(default_factory=DecodingPasses)
 
 
 class Generator(ABC):

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodebench.decoding.clock import Stopwatch
+from decodebench.decoding.cache import Window
+from decodebench.decoding.clock import PassClock
 from decodebench.decoding.decoder import (
     Batch,
     Batching,
@@ -127,7 +128,7 @@ class _Run:
         if self.decoder.drafter and not self.decoder.drafter.shares_cache:
             caches.append(self.decoder.drafter.new_cache(size, capacity))
         self.rows = Rows(size, capacity, caches, device, self.decoder.state_size, self.decoder.random_streams)
-        self.drafting = Stopwatch(device)
+        self.clock = PassClock(device)
 
     def all(self) -> None:
         """Pass after pass: prompts while rows are free, else decoding."""
@@ -166,25 +167,41 @@ class _Run:
         """One pass over these rows; returns which of them ended, and why."""
         begun = time.perf_counter()
         self.rows.refresh_tau(rows, self.decoder.default_tau)
-        batch = self.rows.batch(rows, partial(self._draft_pass, rows), self.drafting.running)
-        with self.drafting.running():
+        batch = self.rows.batch(rows, partial(self._draft_pass, rows), partial(self.clock.part, "draft"))
+        with self.clock.part("draft"):
             draft = self.decoder.draft(batch)
         logits = self._forward(rows, batch, draft)
-        commit = self.decoder.accept(batch, draft, PassOutput(logits, self.model.hidden))
+        window = self.rows.caches[0].window
+        with self.clock.part("acceptance"):
+            commit = self.decoder.accept(batch, draft, PassOutput(logits, self.model.hidden))
         result = self._apply(rows, batch, commit)
         ended = time.perf_counter()
-
-        statistics = self.engine.statistics
-        statistics.passes += 1
-        statistics.draft_seconds += self.drafting.take()
-        if prefill:
-            statistics.prefill_seconds += ended - begun
-        else:
-            statistics.decode_seconds += ended - begun
         finished = self._record(rows, result, begun, ended)
+        self._count(prefill, window, logits, time.perf_counter() - begun)
         committed = sum(progress.committed[-1] for progress in self.rows.progress[rows])
         self.feed.passed(Pass(begun, ended, prefill, batch.rows, committed, batch.host_tau.copy()))
         return finished
+
+    def _count(self, prefill: bool, window: Window, logits: Tensor, seconds: float) -> None:
+        """Add the pass that has just been done, with its bookkeeping, to the statistics."""
+        statistics, parts = self.engine.statistics, self.clock.take()
+        statistics.passes += 1
+        statistics.draft_seconds += parts["draft"]
+        if prefill:
+            statistics.prefill_seconds += seconds
+            return
+        statistics.decode_seconds += seconds
+        decoding = statistics.decoding
+        rows, width = window.write[1].shape
+        decoding.passes += 1
+        decoding.slots += rows * width
+        decoding.unembedded += logits.shape[0] * logits.shape[1]
+        decoding.keys_read += rows * window.read
+        decoding.scores += rows * width * window.read
+        decoding.model_seconds += parts["model"]
+        decoding.acceptance_seconds += parts["acceptance"]
+        decoding.draft_seconds += parts["draft"]
+        decoding.host_seconds += seconds - sum(parts.values())
 
     def _draft_pass(self, rows: slice, tokens: Tensor, slots: Tensor, select: Tensor, longest_cached: int) -> Tensor:
         """See :class:`DraftPass`."""
@@ -213,10 +230,12 @@ class _Run:
             committed = batch.total[:, None] - 1
             end = slots - slots % draft.block + draft.block - 1
             sees = torch.where(slots <= committed, torch.minimum(end, committed), end)
-        return self.model.forward(
-            self.rows.caches[0], rows, batch.tokens.gather(1, slots), slots, select,
-            int(batch.host_cached.max()), positions, visible, sees,
-        )  # fmt: skip
+        tokens = batch.tokens.gather(1, slots)
+        with self.clock.part("model"):
+            return self.model.forward(
+                self.rows.caches[0], rows, tokens, slots, select,
+                int(batch.host_cached.max()), positions, visible, sees,
+            )  # fmt: skip
 
     def _apply(self, rows: slice, batch: Batch, commit: Commit) -> _Result:
         """Write what is kept and move the lengths, on the device; then the one transfer to the host."""
