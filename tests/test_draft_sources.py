@@ -8,13 +8,12 @@ import torch
 from harness import save_tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import run, tiny, tokenizer
+from tiny import Recording, run, tiny, tokenizer
 
-from decodebench.decoding import Batch, Commit, Draft, PassOutput, Request
+from decodebench.decoding import Request
 from decodebench.errors import UserError
 from decodebench.methods.drafts.lookup import find
 from decodebench.methods.speculative import Speculative
-from decodebench.models import LoadedModel
 
 
 def slow_find(text: list[int], ngram: int, k: int) -> list[int]:
@@ -47,18 +46,8 @@ def test_lookup_copies_what_followed_the_most_recent_occurrence(
         assert guesses[:found] == slow_find(text, ngram, k)
 
 
-class Recorded(Speculative):
-    """Notes the text and the draft of every row in every pass."""
-
-    def bind(self, model: LoadedModel) -> None:
-        super().bind(model)
-        self.seen: list[tuple[list[int], list[int]]] = []
-
-    def accept(self, batch: Batch, draft: Draft | None, out: PassOutput) -> Commit:
-        if draft is not None:
-            for row, total, guesses in zip(batch.tokens, batch.host_total, draft.tokens.tolist(), strict=True):
-                self.seen.append((row[:total].tolist(), guesses))
-        return super().accept(batch, draft, out)
+class Recorded(Recording, Speculative):
+    pass
 
 
 @torch.inference_mode()

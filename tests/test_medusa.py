@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-from tiny import run, tiny, tokens
+from tiny import Recording, run, tiny, tokens
 
-from decodebench.decoding import Batch, Commit, Draft, PassOutput, Request, Sampling
+from decodebench.decoding import Request, Sampling
 from decodebench.decoding.engine import Engine
 from decodebench.errors import UserError
 from decodebench.methods.ar import AR
@@ -179,18 +179,8 @@ class Slow:
         return text[len(prompt) :], committed
 
 
-class Recorded(Medusa):
-    """Notes the text and the draft of every row in every pass."""
-
-    def bind(self, model: LoadedModel) -> None:
-        super().bind(model)
-        self.seen: list[tuple[list[int], list[int]]] = []
-
-    def accept(self, batch: Batch, draft: Draft | None, out: PassOutput) -> Commit:
-        if draft is not None:
-            for row, total, guesses in zip(batch.tokens, batch.host_total, draft.tokens.tolist(), strict=True):
-                self.seen.append((row[:total].tolist(), guesses))
-        return super().accept(batch, draft, out)
+class Recorded(Recording, Medusa):
+    pass
 
 
 TREE = "0;1;2;0.0;0.1;1.0;0.0.0;0.0.1;1.0.0;0.0.0.0"

@@ -8,7 +8,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from decodebench.decoding import Decoder, Generation, Request
+from decodebench.decoding import Batch, Commit, Decoder, Draft, Generation, PassOutput, Request
 from decodebench.decoding.engine import Engine
 from decodebench.models import LoadedModel
 
@@ -91,3 +91,17 @@ def reference(model: LoadedModel, request: Request) -> list[int]:
         pad_token_id=0,
     )
     return out[0, len(request.prompt) :].tolist()
+
+
+class Recording(Decoder):
+    """Mixed in before a decoder: notes the text and the draft of every row in every pass."""
+
+    def bind(self, model: LoadedModel) -> None:
+        super().bind(model)
+        self.seen: list[tuple[list[int], list[int]]] = []
+
+    def accept(self, batch: Batch, draft: Draft | None, out: PassOutput) -> Commit:
+        if draft is not None:
+            for row, total, guesses in zip(batch.tokens, batch.host_total, draft.tokens.tolist(), strict=True):
+                self.seen.append((row[:total].tolist(), guesses))
+        return super().accept(batch, draft, out)
