@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from decodebench.cli.options import OnlyTasks, OnlyWhere, Results
+from decodebench.errors import UserError
 
 if TYPE_CHECKING:
     from decodebench.analysis.load import Run
@@ -60,6 +61,12 @@ def compare(
     load: Annotated[
         bool, typer.Option("--load", help="Runs of `decodebench load`, which have a table of their own.")
     ] = False,
+    roofline: Annotated[
+        bool,
+        typer.Option(
+            "--roofline", help="How near to the machine's limits passes came (of `decodebench run --roofline`)."
+        ),
+    ] = False,
 ) -> None:
     """Compare recorded runs: score with its 95 % interval, tokens per pass, tokens/s and speed-up over the baseline.
 
@@ -76,15 +83,18 @@ def compare(
     from decodebench.analysis.labels import in_common
     from decodebench.analysis.load import load_runs, select_tasks
     from decodebench.analysis.output import write_output
+    from decodebench.analysis.roofline import roofline_table
     from decodebench.analysis.selection import choose_best, select_where, sort_rows
     from decodebench.analysis.study import study_cells
     from decodebench.analysis.suites import add_averages
     from decodebench.analysis.tables import SUFFIXES, caption, print_cells, print_table, render, render_cells
 
+    if load and roofline:
+        raise UserError("--load and --roofline: give one of them; loads record no roofline")
     chosen = format.value if format else SUFFIXES.get(out.suffix if out else "", "table")
     runs = select_where(select_tasks(load_runs(results or [Path("results")], load), task or []), where or [])
-    if load:
-        text = _under_load(runs, baseline, chosen, wide)
+    if load or roofline:
+        text = roofline_table(runs, chosen) if roofline else _under_load(runs, baseline, chosen, wide)
         write_output(out, text.encode()) if out else typer.echo(text, nl=False)
         return
     frame = compare_runs(by_category(runs) if categories else runs, baseline)

@@ -115,6 +115,10 @@ def run(
             "--score-ar", help="Record how likely the model's AR mode finds each output (untimed, may be later)."
         ),
     ] = False,
+    roofline: Annotated[
+        bool,
+        typer.Option("--roofline", help="Measure the machine first, and say how near to its limits each cell came."),
+    ] = False,
     fresh: Fresh = False,
 ) -> None:
     """Run methods on tasks and record quality, tokens per pass and speed.
@@ -123,6 +127,8 @@ def run(
     when the same command is given again.
     """
     # heavy imports only now, so that the other commands start at once
+    from decodebench.analysis.load import load_runs
+    from decodebench.analysis.roofline import roofline_table
     from decodebench.analysis.samples import read_columns
     from decodebench.evaluation.catalog import load_tasks
     from decodebench.evaluation.grid import expand_grid
@@ -136,6 +142,8 @@ def run(
         raise UserError(f"--batching {batching}: choose continuous or static")
     if limit_seed is not None and limit is None:
         raise UserError("--limit-seed needs --limit: it says which documents are drawn")
+    if roofline:
+        check_counted(split(method))
     documents = None if limit is None else parse_limit(limit)
     methods, batch_sizes = split(method), [whole("--batch-size", n) for n in split(batch_size)]
     expand_grid(methods, [], batch_sizes, knobs)  # names what is wrong before data are loaded
@@ -159,6 +167,7 @@ def run(
         settings=GenerationSettings(max_new_tokens, temperature, top_p, top_k, seed),
         trace=trace,
         score_ar=score_ar,
+        roofline=roofline,
     )
     try:
         outcomes = run_grid(cells, load_model(model, dtype, device, adapter), loaded, options)
@@ -173,8 +182,26 @@ def run(
             read_columns(
                 outcome.folder, outcome.aggregates["score"]["metric"]
             )  # leaves behind what `compare` reads fast
+    done = [outcome.folder for outcome in outcomes if outcome.folder and not outcome.error]
+    if roofline and done:
+        try:
+            typer.echo(roofline_table(load_runs(done)), nl=False)
+        except UserError as error:  # what was asked for first is done and recorded
+            print(error, file=sys.stderr)
     if any(outcome.error for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def check_counted(methods: Sequence[str]) -> None:
+    """Refuse a roofline of methods whose passes nobody counts."""
+    from decodebench.decoding import Decoder
+    from decodebench.decoding.registry import method
+
+    if methods and not any(issubclass(method(name), Decoder) for name in methods):
+        raise UserError(
+            f"--roofline: {', '.join(methods)} does not run in decodebench's engine, which counts passes: "
+            "add a --method that does, such as ar"
+        )
 
 
 def _line(outcome: "Outcome") -> str:

@@ -16,6 +16,7 @@ from decodebench.evaluation.lm import GenerationSettings
 from decodebench.evaluation.prepared import PreparedTask
 from decodebench.evaluation.progress import GridProgress
 from decodebench.evaluation.recorder import Recorder
+from decodebench.evaluation.roofline import roofline
 from decodebench.evaluation.score_ar import score_run
 from decodebench.models import LoadedModel
 from decodebench.records import RunStore, prepare_results
@@ -37,6 +38,7 @@ class RunOptions:
         settings: generation settings that override the tasks' own.
         trace: record how sure the method was of each token.
         score_ar: record how likely the model's autoregressive mode finds each output; untimed.
+        roofline: measure before the grid what the machine allows at best, and record it with every cell.
     """
 
     results: Path
@@ -48,6 +50,7 @@ class RunOptions:
     settings: GenerationSettings = field(default_factory=GenerationSettings)
     trace: bool = False
     score_ar: bool = False
+    roofline: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,16 @@ def run_grid(
     }
     prepare_results(options.results)
     weights, surroundings = fingerprint(model.model), environment(model.device)
+    limits = roofline(model) if options.roofline else None
     runs = [
         _CellRun(
-            cell, prepared[cell.task], model, options, run_config(cell, bound, model, weights, options), surroundings
+            cell,
+            prepared[cell.task],
+            model,
+            options,
+            run_config(cell, bound, model, weights, options),
+            surroundings,
+            limits,
         )
         for cell, bound in zip(cells, methods, strict=True)
     ]
@@ -127,9 +137,10 @@ class _CellRun:
         options: RunOptions,
         config: dict[str, Any],
         surroundings: dict[str, Any],
+        limits: dict[str, Any] | None,
     ) -> None:
         self.cell, self.prepared, self.model, self.options = cell, prepared, model, options
-        self.config, self.surroundings = config, surroundings
+        self.config, self.surroundings, self.limits = config, surroundings, limits
         self.store: RunStore | None = None
         self.warm = False
         self.error: str | None = None
@@ -139,6 +150,8 @@ class _CellRun:
             self.store = stack.enter_context(RunStore.open_or_create(
                 self.options.results, self.config, self.prepared.info, self.surroundings, fresh=self.options.fresh
             ))  # fmt: skip
+            if self.limits:
+                self.store.add_roofline(self.limits)
         if repeat < self.store.repeats:
             progress.skip(str(self.cell), len(self.prepared.requests))
             self._score_ar(self.store)

@@ -111,6 +111,7 @@ def _repeat(samples: Sequence[Sample], timing: Timing) -> dict[str, Any]:
         "engine_passes": timing.get("passes"),
         "tokens_per_second": _ratio(tokens, number(timing.get("seconds"))),
         **{name: number(timing.get(name)) for name in TIMES},
+        "decoding": timing.get("decoding"),
         "peak_memory_bytes": timing.get("peak_memory_bytes"),
         "interrupted": bool(timing.get("interrupted")),
     }

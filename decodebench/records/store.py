@@ -40,6 +40,9 @@ from decodebench.records.identity import differences, run_name
 
 Sample = dict[str, Any]
 
+ROOFLINE = "roofline"
+MACHINE = {"cpu", "gpu", "cores", "threads"}  # what of the environment such limits depend on
+
 log = logging.getLogger(__name__)
 
 
@@ -172,7 +175,8 @@ class RunStore:
         Args:
             repeat: the number of the repeat.
             timing: over all its sessions: "seconds" (engine wall time), "prefill_seconds", "decode_seconds",
-                "draft_seconds", "passes" (of the engine), "peak_memory_bytes", "interrupted" (more than one session).
+                "draft_seconds", "passes" (of the engine), "decoding" (see `decoding.DecodingPasses`),
+                "peak_memory_bytes", "interrupted" (more than one session).
         """
         if self.timing(repeat) is None:
             if repeat != len(self.run["timings"]):
@@ -220,6 +224,16 @@ class RunStore:
         self._write_samples(self._samples)
         self._aggregate()
         self._write_run()
+
+    def add_roofline(self, limits: Mapping[str, Any]) -> None:
+        """Add to the environment what machine and model allow at best, unless that is known.
+
+        A run that was begun on another machine, or with other threads, is left as it is.
+        """
+        recorded = self.run["environment"]
+        if ROOFLINE not in recorded and MACHINE.isdisjoint(self._changed):
+            recorded[ROOFLINE] = plain(limits)
+            self._write_run()
 
     def finish(self) -> None:
         """Mark the run as done."""
@@ -288,7 +302,8 @@ class RunStore:
                 f"run '{self.folder.name}' was recorded with other questions ({', '.join(other)} differ): "
                 "use --fresh to replace it"
             )
-        self._changed = differences(self.run["environment"], environment)
+        known = {name: value for name, value in self.run["environment"].items() if name != ROOFLINE}
+        self._changed = differences(known, environment)
 
 
 def _new_run(
