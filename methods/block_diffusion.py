@@ -73,13 +73,15 @@ class BlockDiffusion(Decoder):
         self.block_size = self.block_size or int(model.card.get("diffusion_block_size", 4))
         self.context = self.context or str(model.card.get("diffusion_context", "block"))
         self.max_draft = self.state_size = self.block_size
+        self.max_pending = 2 * self.block_size
+        self.block = self.block_size if self.context == "block" else None
         if "diffusion_block_size" not in model.card:
             _warn_untrained(model.name)
 
     def draft(self, batch: Batch) -> Draft:
         tokens = self._masked(batch.state)
         if self.context == "block":
-            return Draft(tokens, block=self.block_size)
+            return Draft(tokens)
         return Draft(tokens, mask=torch.ones(1, *2 * tokens.shape[1:], dtype=torch.bool, device=tokens.device))
 
     def accept(self, batch: Batch, draft: Draft | None, out: PassOutput) -> Commit:

@@ -45,7 +45,7 @@ class Jacobi(Decoder):
 
     def draft(self, batch: Batch) -> Draft | None:
         guesses = batch.state
-        if (batch.host_cached == 0).any():  # rows that have had no pass
+        if batch.fresh:
             last_two = (batch.total[:, None] + torch.arange(-2, 0, device=guesses.device)).clamp(min=0)
             fresh = self._guess(batch, batch.tokens.gather(1, last_two))
             guesses = torch.where(guesses < 0, fresh, guesses)

@@ -70,6 +70,7 @@ class MARS(Decoder):
         self.mask_token = str(model.tokenizer.convert_ids_to_tokens(self.mask_id))
         self.block_size = self.block_size or int(model.card.get("block_size", 4))
         self.max_draft = self.block_size - 1
+        self.max_pending = {"ragged": self.block_size, "block": self.cache_block, "none": None}[self.cache]
         if "block_size" not in model.card:
             _warn_untrained(model.name)
 
@@ -110,8 +111,7 @@ class MARS(Decoder):
 
     def _extends(self, batch: Batch) -> bool:
         """Whether every row has filled its block (or has just been given its prompt)."""
-        fresh = batch.host_cached == 0
-        return bool((fresh | (batch.pending >= self.cache_block)).all())
+        return batch.fresh or bool((batch.pending >= self.cache_block).all())
 
 
 def find_mask(model: LoadedModel, asked: str | None) -> int:

@@ -58,7 +58,7 @@ class Medusa(Decoder):
         self.state_size = sum(self.nodes.widths)
 
     def draft(self, batch: Batch) -> Draft | None:
-        if (batch.host_cached == 0).any():  # there is no hidden state before the first pass
+        if batch.fresh:  # there is no hidden state before the first pass
             return None
         return Draft(batch.state[:, self.nodes.candidate], self.nodes.mask[None], self.nodes.depth[None])
 

@@ -72,6 +72,9 @@ class Speculative(Decoder):
         self.drafter = self.source.drafter
         self.state_size = self.source.state_size + 2
 
+    def read(self, batch: Batch, tokens: Tensor, slots: Tensor) -> None:
+        self.source.read(batch, tokens, slots)
+
     def draft(self, batch: Batch) -> Draft | None:
         wanted = int(batch.host_wanted.max())
         if wanted < 0:  # rows that have had no pass yet; they have one of their own

@@ -59,7 +59,8 @@ class Statistics:
     """What a generator did in all its ``generate`` calls since it was made or last reset. Times in seconds.
 
     Attributes:
-        passes: forward passes of the target model, each counted once whatever its number of rows.
+        passes: forward passes of the target model, each counted once whatever its number of rows. Every chunk of a long
+            prompt is one; in :attr:`Generation.committed` the prompt has one entry all the same.
         draft_passes: forward passes of a draft model, or of part of the target.
         prefill_seconds: passes that read prompts (they commit the first tokens, too).
         decode_seconds: all other passes.
@@ -137,15 +138,12 @@ class Draft:
         offset: positions counted from the first uncommitted one, ``[rows or 1, d]``; ``None`` is consecutive.
         width: feed exactly this many slots, padding or cutting the draft; a method sets it where its cost is defined
             that way, and only where what is cut off cannot matter.
-        block: instead of causally, tokens see all of their own block of so many positions, counted from the row's
-            first token; committed tokens of an unfinished block, what is committed of it.
     """
 
     tokens: Tensor
     mask: Tensor | None = None
     offset: Tensor | None = None
     width: int | None = None
-    block: int | None = None
 
 
 @dataclass
@@ -219,6 +217,8 @@ class Batch:
     """The rows of one pass, as a method sees them. Tensors are views: methods read them and never write.
 
     Attributes:
+        fresh: whether these requests have had no pass yet, so that this one reads their prompts, or the ends of prompts
+            that were too long for one pass. Prompts have passes of their own.
         tokens: ``[rows, capacity]`` prompt and committed text, then anything.
         total: ``[rows]`` committed tokens, the prompt's included.
         cached: ``[rows]`` leading tokens whose keys and values are in the cache.
@@ -236,6 +236,7 @@ class Batch:
         drafting: what ``accept`` does inside ``with batch.drafting():`` counts as time spent on the next draft.
     """
 
+    fresh: bool
     tokens: Tensor
     total: Tensor
     cached: Tensor
@@ -272,6 +273,14 @@ class Decoder(Method):
     max_draft: int = field(init=False, default=0, repr=False)
     """The most draft slots in any pass; set it in ``bind``."""
 
+    max_pending: int | None = field(init=False, default=1, repr=False)
+    """The most committed tokens that a decoding pass feeds; ``None`` where it feeds all of them, every time, so that
+    nothing is cached; set it in ``bind``."""
+
+    block: int | None = field(init=False, default=None, repr=False)
+    """Instead of causally, tokens see all of their own block of so many positions, counted from the row's first token;
+    committed tokens of an unfinished block, what is committed of it. Set it in ``bind``."""
+
     state_size: int = field(init=False, default=0, repr=False)
     """Ids that a request carries from pass to pass (guesses, a half-filled block); set it in ``bind``."""
 
@@ -293,6 +302,13 @@ class Decoder(Method):
         """Raise a UserError for a request that the method cannot serve (a τ outside its range, say)."""
         if request.tau is not None and "tau" not in knobs_of(self):
             raise UserError(f"tau {request.tau}: {type(self).__name__} has no confidence threshold")
+
+    def read(self, batch: Batch, tokens: Tensor, slots: Tensor) -> None:
+        """The model has read a chunk of a long prompt, not its last; whoever drafts with a cache of its own follows.
+
+        Args:
+            tokens: ``[rows, width]``, for the positions ``slots`` ``[rows, width]``, which follow ``batch.cached``.
+        """
 
     @abstractmethod
     def draft(self, batch: Batch) -> Draft | None:

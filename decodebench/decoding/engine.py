@@ -34,7 +34,9 @@ from decodebench.decoding.stopping import StopStrings, cut
 if TYPE_CHECKING:
     from decodebench.models import LoadedModel
 
-PREFILL_TOKENS = 512  # prompts read in one pass, padding included: enough to keep any device busy, little to wait for
+# Tokens of prompts that a pass reads, padding included: enough to keep any device busy, little to wait for. Longer
+# prompts are read alone, in chunks of so many.
+PREFILL_TOKENS = 512
 
 
 class Engine(Generator):
@@ -129,23 +131,76 @@ class _Run:
             caches.append(self.decoder.drafter.new_cache(size, capacity))
         self.rows = Rows(size, capacity, caches, device, self.decoder.state_size, self.decoder.random_streams)
         self.clock = PassClock(device)
+        # tokens of a chunk, 0 where nothing stays cached; tokens see all of their blocks, so none is cut
+        self.chunk = PREFILL_TOKENS // (self.decoder.block or 1) * (self.decoder.block or 1)
+        if self.decoder.max_pending is None:
+            self.chunk = 0
+        self.chunk_seconds = 0.0  # that the chunks of the prompt took that is being read
+        self.waited = False  # whether decoding rows have waited for a chunk, and have the next pass
 
     def all(self) -> None:
-        """Pass after pass: prompts while rows are free, else decoding."""
+        """Pass after pass: prompts while rows are free, else decoding; chunks of long prompts and decoding in turn."""
         while self.feed.ready(len(self.rows)):
             if dropped := self.feed.dropped():
                 rows = enumerate(self.rows.progress)
                 self._finish([(row, dropped[p.index]) for row, p in rows if p.index in dropped])
-            if self.continuous or not (len(self.rows) or self.free):
-                self.free = self.engine.batch_size - len(self.rows)
-            if new := self._next():
-                self.free -= len(new)
-                self.stop_strings.add(string for progress in new for string in progress.request.stop)
-                limits = [row_limit(progress.request, self.longest) for progress in new]
-                self._finish(self._step(self.rows.admit(new, limits), prefill=True))
-            elif len(self.rows):
-                self.free = 0
-                self._finish(self._step(slice(0, len(self.rows)), prefill=False))
+            if not self.rows.reading:
+                self._admit()
+            if self.rows.reading and not (self.waited and self.rows.decoding):
+                self._read(slice(self.rows.decoding, len(self.rows)))
+            elif self.rows.decoding:
+                self.free, self.waited = 0, False
+                self._finish(self._step(slice(0, self.rows.decoding), prefill=False))
+
+    def _admit(self) -> None:
+        """Give free rows to requests."""
+        if self.continuous or not (len(self.rows) or self.free):
+            self.free = self.engine.batch_size - len(self.rows)
+        if new := self._next():
+            self.free -= len(new)
+            self.stop_strings.add(string for progress in new for string in progress.request.stop)
+            self.rows.admit(new, [row_limit(progress.request, self.longest) for progress in new])
+            self.chunk_seconds = 0.0
+
+    def _read(self, rows: slice) -> None:
+        """The first pass of new rows; or, where that would be too wide, a chunk of the prompt."""
+        cached = self.rows.host_cached[rows]
+        if self.chunk and (self.rows.host_total[rows] - cached > self.chunk).any():
+            self._read_chunk(rows, self.chunk)
+            self.waited = self.continuous
+            return
+        self.waited = self.continuous and bool(cached.any())
+        progress = self.rows.progress[rows]
+        finished = self._step(rows, prefill=True)
+        self.rows.reading = 0
+        for each in progress:
+            each.pass_seconds[0] += self.chunk_seconds
+        self._finish(finished)
+
+    def _read_chunk(self, rows: slice, size: int) -> None:
+        """Read so many tokens of prompts that are longer than that: nothing is predicted or told to the host."""
+        begun = time.perf_counter()
+        self.rows.refresh_tau(rows, self.decoder.default_tau)
+        batch = self.rows.batch(rows, partial(self._draft_pass, rows), partial(self.clock.part, "draft"))
+        slots = batch.cached[:, None] + torch.arange(size, device=batch.cached.device)
+        tokens = batch.tokens.gather(1, slots)
+        longest = int(batch.host_cached.max())
+        self.model.forward(
+            self.rows.caches[0], rows, tokens, slots, slots[:, :0], longest, sees=self._sees(batch, slots)
+        )
+        with self.clock.part("draft"):
+            self.decoder.read(batch, tokens, slots)
+        batch.cached.add_(size)
+        self.rows.host_cached[rows] += size
+        if self.model.device.type == "cuda":  # the next pass is not to be charged with what this one takes
+            torch.cuda.synchronize(self.model.device)
+        ended = time.perf_counter()
+        statistics = self.engine.statistics
+        statistics.passes += 1
+        statistics.prefill_seconds += ended - begun
+        statistics.draft_seconds += self.clock.take()["draft"]
+        self.chunk_seconds += ended - begun
+        self.feed.passed(Pass(begun, ended, True, batch.rows, 0, batch.host_tau.copy()))
 
     def _next(self) -> list[Progress]:
         """Requests for free rows, with a few hundred tokens of prompts at most, unless one alone has more."""
@@ -225,17 +280,21 @@ class _Run:
             positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
         if draft and draft.mask is not None:
             visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
-        sees = slots
-        if draft and draft.block:
-            committed = batch.total[:, None] - 1
-            end = slots - slots % draft.block + draft.block - 1
-            sees = torch.where(slots <= committed, torch.minimum(end, committed), end)
         tokens = batch.tokens.gather(1, slots)
         with self.clock.part("model"):
             return self.model.forward(
                 self.rows.caches[0], rows, tokens, slots, select,
-                int(batch.host_cached.max()), positions, visible, sees,
+                int(batch.host_cached.max()), positions, visible, self._sees(batch, slots),
             )  # fmt: skip
+
+    def _sees(self, batch: Batch, slots: Tensor) -> Tensor | None:
+        """The last slot that each one sees; ``None`` where that is its own."""
+        block = self.decoder.block
+        if block is None:
+            return None
+        committed = batch.total[:, None] - 1
+        end = slots - slots % block + block - 1
+        return torch.where(slots <= committed, torch.minimum(end, committed), end)
 
     def _apply(self, rows: slice, batch: Batch, commit: Commit) -> _Result:
         """Write what is kept and move the lengths, on the device; then the one transfer to the host."""

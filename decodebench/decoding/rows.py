@@ -40,6 +40,7 @@ class Rows:
         self.device = device
         self.streams = streams
         self.progress: list[Progress] = []
+        self.reading = 0  # the last so many rows have prompts that are yet to be read to their end
         self.tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
         # per row: committed tokens; leading tokens with cached keys and values; length of the prompt; most tokens
         self.lengths = torch.zeros(4, size, dtype=torch.long, device=device)
@@ -55,6 +56,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.progress)
 
+    @property
+    def decoding(self) -> int:
+        """How many rows decode: all but those whose prompts are being read."""
+        return len(self) - self.reading
+
     def admit(self, new: Sequence[Progress], limits: Sequence[int]) -> slice:
         """Give rows to requests; returns which. ``limits`` are most tokens per row, prompts included."""
         first = len(self)
@@ -64,26 +70,35 @@ class Rows:
             self.lengths[:, row] = torch.tensor([len(prompt), 0, len(prompt), limit], device=self.device)
             self.host_total[row], self.host_cached[row], self.host_wanted[row] = len(prompt), 0, -1
         self.progress.extend(new)
+        self.reading = len(new)
         self.state[first : len(self)] = -1
         self._composition_changed()
         return slice(first, len(self))
 
     def retire(self, finished: Sequence[int]) -> None:
-        """Take rows out of the batch; the last rows move into the gaps."""
+        """Take rows out of the batch; the last rows move into the gaps, behind them those that are being read."""
         for row in sorted(finished, reverse=True):
-            last = len(self) - 1
-            if row != last:
-                self.tokens[row] = self.tokens[last]
-                self.state[row] = self.state[last]
-                self.lengths[:, row] = self.lengths[:, last]
-                for known in (self.host_total, self.host_cached, self.host_wanted):
-                    known[row] = known[last]
-                self.progress[row] = self.progress[last]
-                for cache in self.caches:
-                    cache.move(last, row, int(self.host_cached[last]))
+            if row < self.decoding:
+                self._move(self.decoding - 1, row)
+                row = self.decoding - 1
+            else:
+                self.reading -= 1
+            self._move(len(self) - 1, row)
             self.progress.pop()
         if finished:
             self._composition_changed()
+
+    def _move(self, source: int, target: int) -> None:
+        if source == target:
+            return
+        self.tokens[target] = self.tokens[source]
+        self.state[target] = self.state[source]
+        self.lengths[:, target] = self.lengths[:, source]
+        for known in (self.host_total, self.host_cached, self.host_wanted):
+            known[target] = known[source]
+        self.progress[target] = self.progress[source]
+        for cache in self.caches:
+            cache.move(source, target, int(self.host_cached[source]))
 
     def _composition_changed(self) -> None:
         sampling = [p.request.sampling for p in self.progress]
@@ -99,7 +114,7 @@ class Rows:
             self.tau[rows] = torch.from_numpy(values).to(self.device)
 
     def batch(self, rows: slice, draft_pass: DraftPass, drafting: Callable[[], AbstractContextManager[None]]) -> Batch:
-        """What a method sees of these rows."""
+        """What a method sees of these rows, which either all decode or are all being read."""
         total = self.total[rows]
         generated = total - self.prompt[rows]
         sampling = self.sampling and self.sampling.narrow(rows.start, total.shape[0])
@@ -108,6 +123,7 @@ class Rows:
             return choose(logits, sampling, generated, metric, ahead)
 
         return Batch(
+            fresh=rows.start >= self.decoding,
             tokens=self.tokens[rows],
             total=total,
             cached=self.cached[rows],

@@ -78,9 +78,12 @@ class DraftModel(ModelSource):
     def cached(self, batch: Batch) -> tuple[Tensor, np.ndarray]:
         # Of k drafted tokens the last was never fed, and where all were accepted it is the last but one of the text.
         # So the last two tokens are always fed, the first of them perhaps again: one shape, and nothing to remember.
-        fresh = batch.host_cached == 0
-        cached = torch.where(batch.cached == 0, 0, batch.total - 2).clamp(min=0)
-        return cached, np.where(fresh, 0, batch.host_total - 2).clip(min=0)
+        if batch.fresh:  # what the target has read of a prompt, this has
+            return batch.cached, batch.host_cached
+        return batch.total - 2, batch.host_total - 2
+
+    def read(self, batch: Batch, tokens: Tensor, slots: Tensor) -> None:
+        batch.draft_pass(self._known(tokens), slots, slots[:, :0], int(batch.host_cached.max()))
 
     def _known(self, tokens: Tensor) -> Tensor:
         # Models of one family pad the same vocabulary to different sizes; what is in the padding has no meaning.

@@ -61,6 +61,9 @@ class DraftSource(ABC):
             UserError: when the source does not fit the target.
         """
 
+    def read(self, batch: Batch, tokens: Tensor, slots: Tensor) -> None:  # noqa: B027 - most need not know
+        """See :meth:`Decoder.read`."""
+
     @abstractmethod
     def propose(self, batch: Batch, k: int) -> Proposal:
         """k tokens for every row, however few each has asked for, so that shapes are the same for all."""
