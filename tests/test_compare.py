@@ -131,6 +131,7 @@ def test_labels_of_lines_have_no_tau() -> None:
 
 def test_order_and_common_facts() -> None:
     assert sorted(["B=16", "B=8", "A"], key=natural) == ["A", "B=8", "B=16"]
+    assert sorted(["τ=0.8", "τ=0.65", "τ=1.0"], key=natural) == ["τ=0.65", "τ=0.8", "τ=1.0"]
     assert in_common([fake("ar"), fake("mars", {"dtype": "float32"})]) == "m · A CPU · 2 threads"
 
 

@@ -70,10 +70,10 @@ def in_common(runs: Sequence[Run]) -> str:
     return " · ".join(facts)
 
 
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """A sorting key under which "B=8" comes before "B=16"."""
-    parts = re.split(r"(\d+)", text)
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts)
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
+    """A sorting key under which "B=8" comes before "B=16", and "τ=0.65" before "τ=0.8"."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return tuple((0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts))
 
 
 def _knobs(run: Run) -> dict[str, Any]:
