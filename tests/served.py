@@ -16,6 +16,7 @@ for needed in ("starlette", "uvicorn", "prometheus_client", "openai"):
     pytest.importorskip(needed, reason=f"needs {needed}: pip install 'decodebench[serve]' openai")
 
 from decodebench.decoding import Method, Request
+from decodebench.load.policies import Policy
 from decodebench.models import LoadedModel
 from decodebench.serve.run import Server, bind
 from decodebench.serve.service import Limits, Service
@@ -56,9 +57,10 @@ class Served:
 
 @contextmanager
 def serving(
-    methods: dict[str, Method], api_key: str | None = None, drain_seconds: float = 1.0, **limits: int
-) -> Iterator[Served]:
-    service = Service(model(), methods, Limits(**({"length": LONG + 64} | limits)))
+    methods: dict[str, Method], api_key: str | None = None, drain_seconds: float = 1.0,
+    policies: dict[str, Policy] | None = None, **limits: int,
+) -> Iterator[Served]:  # fmt: skip
+    service = Service(model(), methods, Limits(**({"length": LONG + 64} | limits)), policies)
     bound = bind("127.0.0.1", 0)
     server = Server(service, api_key, drain_seconds, connections=40)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import tiny
-from served import LONG, Served, serving
+from served import LONG, Served, serving, until
 
 openai = pytest.importorskip("openai", reason="needs openai")
 
+from decodebench.decoding import Request
+from decodebench.load.policies import Queue, Settings, Target
 from decodebench.methods.ar import AR
 from decodebench.methods.mars import MARS
 
@@ -196,3 +198,39 @@ def test_the_model_is_left_as_it_was(served: Served) -> None:
         pass
     assert served.service.model.model.config._attn_implementation == before
     assert tiny.run(served.service.model, AR(), []) == []
+
+
+def test_a_policy_moves_tau_and_a_requests_own_tau_wins() -> None:
+    policy = Queue(Settings(0.2, 0.9, Target(), 1))
+
+    def shown(server: Served) -> float:
+        lines = server.service.metrics.text().decode().splitlines()
+        return float(next(line for line in lines if line.startswith('decodebench_tau{method="mars"}')).split()[-1])
+
+    with serving({"mars": MARS(tau=0.5), "ar": AR()}, policies={"mars": policy}, rows=1, queue=3) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        asked: Any = {"model": NAME, "prompt": [5, 6], "stream": True}
+        alone = tiny.run(server.service.model, MARS(tau=0.9), [Request([5, 6], 24)])[0]
+        answer = client.completions.create(
+            model=NAME, prompt=[5, 6], max_tokens=24, extra_body={"return_tokens": True}
+        )  # fmt: skip
+        extra = answer.choices[0].model_extra["decodebench"]
+        assert (extra["tokens"], extra["committed"], extra["tau"]) == (alone.tokens, alone.committed, None)
+        assert shown(server) == pytest.approx(0.9)
+
+        streams = [client.completions.create(**asked, max_tokens=LONG)]  # it follows the policy
+        assert shown(server) == pytest.approx(0.9)
+        streams += [client.completions.create(**asked, max_tokens=LONG, extra_body={"tau": 1.0}) for _ in range(2)]
+        until(lambda: shown(server) == pytest.approx(0.2))
+        streams[0].close()  # the next one has a tau of its own, and one still waits
+        streams += [client.completions.create(**asked, max_tokens=LONG)]
+        until(lambda: shown(server) == 1.0)
+        assert policy.tau(None) == pytest.approx(0.2)  # type: ignore[arg-type]
+        with pytest.raises(openai.RateLimitError):
+            streams += [client.completions.create(**asked, max_tokens=LONG) for _ in range(3)]
+        for stream in streams:
+            stream.close()
+        until(server.idle)
+        until(lambda: not server.service.ledgers["mars"].open)
+        (listed,) = client.models.list().data
+        assert listed.model_extra["max_rows"] == 1

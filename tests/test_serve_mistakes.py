@@ -31,5 +31,13 @@ def test_mistakes_are_found_before_a_model_is_loaded(monkeypatch: pytest.MonkeyP
         serve(knobs={}, method="mras")
     with pytest.raises(UserError, match="name at least one"):
         serve(knobs={}, method=",")
+    with pytest.raises(UserError, match="did you mean 'queue'"):
+        serve(knobs={}, policy="quene")
+    with pytest.raises(UserError, match="--target-latency"):
+        serve(knobs={}, policy="slo")
+    with pytest.raises(UserError, match="--tau-low"):
+        serve(knobs={}, policy="queue", tau_low=0.9, tau_high=0.5)
+    with pytest.raises(UserError, match="none of the methods"):
+        serve(knobs={}, policy="queue", method="ar")
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="in use"):
         serve(knobs={}, port=taken.getsockname()[1])

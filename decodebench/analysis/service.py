@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COUNTS = ("offered", "finished", "good", "refused", "cancelled", "deadline", "prompt_too_long")
+LEFT_OUT = ("rate", "arrivals", "duration", "tau_low", "server")  # of labels, or put into words there
 MEASURES = ("latency", "ttft", "per_token")
 COLUMNS = [
     *("task", "batch_size", "plan", "rate", "label", "method", "policy", "tau", "model", "run", "baseline"),
@@ -72,8 +73,17 @@ def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def service_labels(runs: Sequence[Run]) -> list[str]:
-    """Labels as everywhere, with the policy and its bounds in the place of τ where it moves, and without the rate."""
-    return labels([replace(run, record=run.record | {"config": _told_apart(run.config)}) for run in runs])
+    """Labels as everywhere, with the policy and its bounds in the place of τ where it moves, and without the rate.
+
+    Loads of a server say where it is, and are told apart by themselves: less is known of them than of an engine here.
+    """
+    found: dict[Run, str] = {}
+    for there in (False, True):
+        some = [run for run in runs if ("server" in run.config) == there]
+        shown = labels([replace(run, record=run.record | {"config": _told_apart(run.config)}) for run in some])
+        for run, label in zip(some, shown, strict=True):
+            found[run] = f"{label} at {run.config['server']}" if there else label
+    return [found[run] for run in runs]
 
 
 def mean_rate(run: Run) -> float:
@@ -83,7 +93,7 @@ def mean_rate(run: Run) -> float:
 
 
 def _told_apart(config: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in config.items() if name not in ("rate", "arrivals", "duration", "tau_low")}
+    told = {name: value for name, value in config.items() if name not in LEFT_OUT}
     knobs = dict(config["knobs"])
     if config["policy"] in (None, "fixed"):
         del told["policy"]
@@ -157,7 +167,7 @@ def _beside(
     pairs = [(s, theirs[_key(s)]) for s in samples if s["latency"] is not None and _key(s) in theirs]
     if not pairs:
         return {}
-    row: dict[str, Any] = {"equal_outputs": sum(a["tokens"] == b["tokens"] for a, b in pairs) / len(pairs)}
+    row: dict[str, Any] = {"equal_outputs": sum(_same(a, b) for a, b in pairs) / len(pairs)}
     by_document: dict[Any, tuple[float, float]] = {}
     for mine, other in pairs:
         if metric and mine["scores"] and other["scores"] and {metric} <= {*mine["scores"]} & {*other["scores"]}:
@@ -167,6 +177,12 @@ def _beside(
         row |= {"difference": difference.value, "difference_low": difference.low, "difference_high": difference.high}
         row |= {"p_value": difference.p_value, "significant": difference.significant}
     return row
+
+
+def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two outputs are equal; not all servers tell their tokens."""
+    what = "text" if None in (a["passes"], b["passes"]) else "tokens"
+    return bool(a[what] == b[what])
 
 
 def _key(sample: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from decodebench.cli.load import TargetLatency, TargetPerToken, TauHigh, TauLow, check_policy, check_positive
 from decodebench.cli.options import DEFAULT_MODEL, Adapter, Device, Dtype, Model
 from decodebench.cli.run import split
 from decodebench.errors import UserError
@@ -28,6 +29,13 @@ def serve(
         str | None,
         typer.Option(envvar="DECODEBENCH_API_KEY", help="That clients must bring.", show_default=False),
     ] = None,
+    policy: Annotated[
+        str, typer.Option(help="What chooses τ for requests that bring none: fixed, queue, slo, or a plug-in's.")
+    ] = "fixed",
+    tau_low: TauLow = 0.6,
+    tau_high: TauHigh = 1.0,
+    target_latency: TargetLatency = None,
+    target_per_token: TargetPerToken = None,
     max_rows: Annotated[int, typer.Option(min=1, help="Most requests of a method that run at a time.")] = 16,
     max_queue: Annotated[int, typer.Option(min=0, help="Most that wait for a row; others get a 429.")] = 64,
     max_length: Annotated[int, typer.Option(min=2, help="Most tokens of a request, prompt included.")] = 4096,
@@ -42,7 +50,8 @@ def serve(
 
     /v1/chat/completions, /v1/completions (both with streaming), /v1/models,
     /metrics for Prometheus, /healthz. Several methods share the weights and
-    take turns. Answers are greedy unless a request sets a temperature.
+    take turns. Answers are greedy unless a request sets a temperature. With a
+    policy, τ falls as the server gets busy; a request's own tau stays as it is.
     """
     try:
         from decodebench.serve.app import is_local
@@ -51,6 +60,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise UserError(f"decodebench serve needs {error.name}: pip install 'decodebench[serve]'") from None
     from decodebench.evaluation.grid import expand_grid
+    from decodebench.load.policies import Settings, Target, server_policies
     from decodebench.models import load_model
 
     if not is_local(host) and not api_key:
@@ -61,8 +71,13 @@ def serve(
         raise UserError("--method: name at least one")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"method {twice} can be served with one value of each knob; requests may bring a tau")
+    check_positive(target_latency=target_latency, target_per_token=target_per_token)
+    check_policy(policy, tau_low, tau_high, target_latency, target_per_token)
+    built = {cell.method: cell.build() for cell in cells}
+    settings = Settings(tau_low, tau_high, Target(target_latency, target_per_token), max_rows)
+    policies = server_policies(policy, settings, built)
     bound = bind(host, port)
     loaded = load_model(model, dtype, device, adapter)
     limits = Limits(max_rows, max_queue, max_length, max_new_tokens, max_body)
-    service = Service(loaded, {cell.method: cell.build() for cell in cells}, limits)
+    service = Service(loaded, built, limits, policies, policy)
     run_server(Server(service, api_key or None, drain_seconds, max_connections), bound)

@@ -1,10 +1,12 @@
-"""The client's side of a load: an open loop that sends when it is time, and one that listens."""
+"""The client's side of a load: an open loop that sends when it is time, and a listener that hears of the ends."""
 
 import heapq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from queue import SimpleQueue
+from threading import Thread
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -87,7 +89,10 @@ class Outcome:
         due: when it was to arrive.
         sent: when it was sent.
         ended: when that was known here.
-        generation: ``None`` where it was refused.
+        generation: ``None`` where it was refused or failed.
+        error: why it failed.
+        told: how many tokens the answer has, where a server says so and does not say which.
+        passes_unknown: whether a server has answered, of whose passes nothing is known.
     """
 
     place: int
@@ -95,10 +100,22 @@ class Outcome:
     sent: float
     ended: float
     generation: Generation | None
+    error: str | None = None
+    told: int | None = None
+    passes_unknown: bool = False
 
     @property
     def finish(self) -> str:
-        return self.generation.finish if self.generation else "refused"
+        if self.generation:
+            return self.generation.finish
+        return "failed" if self.error else "refused"
+
+    @property
+    def tokens(self) -> int:
+        """Of the answer, as far as it came."""
+        if self.generation is None:
+            return 0
+        return len(self.generation.tokens) if self.told is None else self.told
 
     @property
     def finished(self) -> bool:
@@ -113,19 +130,57 @@ class Outcome:
     @property
     def ttft(self) -> float | None:
         """Seconds from the scheduled arrival to the first token, where there was one."""
-        if self.generation is None or not self.generation.tokens:
+        if self.generation is None or not self.tokens:
             return None
         return self.ended - self.generation.latency + self.generation.ttft - self.due
 
     @property
     def per_token(self) -> float | None:
         """Seconds per token after the first, of answers that came to their end and have several."""
-        if self.latency is None or self.ttft is None or self.generation is None or len(self.generation.tokens) < 2:
+        if self.latency is None or self.ttft is None or self.tokens < 2:
             return None
-        return (self.latency - self.ttft) / (len(self.generation.tokens) - 1)
+        return (self.latency - self.ttft) / (self.tokens - 1)
 
     def meets(self, latency: float | None, per_token: float | None) -> bool:
         """Whether it was finished within a target; answers of one token have no time per token to miss."""
         if self.latency is None or (latency is not None and self.latency > latency):
             return False
         return per_token is None or self.per_token is None or self.per_token <= per_token
+
+
+class Listener:
+    """Tells of outcomes on a thread that may wait for the disk.
+
+    Args:
+        on_outcome: told of each.
+
+    Attributes:
+        outcomes: in the order in which they were heard of.
+        error: the first that ``on_outcome`` raised.
+    """
+
+    def __init__(self, on_outcome: Callable[[Outcome], None]) -> None:
+        self.on_outcome = on_outcome
+        self.outcomes: list[Outcome] = []
+        self.error: BaseException | None = None
+        self._ended: SimpleQueue[Outcome | None] = SimpleQueue()
+        self._thread = Thread(target=self._listen, name="decodebench-listener")
+
+    def hear(self, outcome: Outcome) -> None:
+        self._ended.put(outcome)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.put(None)
+        self._thread.join()
+
+    def _listen(self) -> None:
+        while (outcome := self._ended.get()) is not None:
+            self.outcomes.append(outcome)
+            try:
+                self.on_outcome(outcome)
+            except Exception as error:
+                self.error = self.error or error

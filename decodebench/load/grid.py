@@ -1,15 +1,17 @@
 """What loads are run: methods, arrivals and policies, and what holds for all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from decodebench.decoding import knobs_of
 from decodebench.errors import UserError
-from decodebench.evaluation.grid import Cell
+from decodebench.evaluation.grid import Cell, expand_grid
 from decodebench.load.arrivals import Arrivals
 from decodebench.load.policies import Policy, Settings, Target, policy
+
+SERVED = "url"  # in the place of a method, where a server does not say how it decodes
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,39 @@ def load_cells(
     if all(cell.policy is None for cell in found) and list(policies) != ["fixed"]:
         raise UserError(f"--policy {','.join(policies)}: none of the methods has a confidence threshold (tau)")
     return [cell for place, cell in enumerate(found) if cell not in found[:place]]
+
+
+def remote_cells(
+    methods: Sequence[str], tasks: Sequence[str], rows: int, knobs: Mapping[str, Sequence[str]],
+    arrivals: Sequence[Arrivals],
+) -> list[LoadCell]:  # fmt: skip
+    """Every combination of what can be asked of a server: methods, if it has several, and τ.
+
+    Args:
+        methods: to ask for; none leaves it to the server.
+        rows: that it is said to run at a time.
+        knobs: by name, the values as the user wrote them.
+
+    Raises:
+        UserError: a knob is one that a server is started with, or a value is not allowed.
+    """
+    if fixed := [name for name in knobs if name != "tau"]:
+        flag = "--" + fixed[0].replace("_", "-")
+        raise UserError(f"{flag}: only --tau can be asked of a server; the other knobs are those it was started with")
+    if methods:
+        cells = expand_grid(methods, tasks, [rows], knobs)
+    else:
+        taus = [_tau(text) for text in knobs.get("tau", ())]
+        choices: list[dict[str, Any]] = [{"tau": tau} for tau in taus] or [{}]
+        cells = [Cell(task, SERVED, rows, choice) for task in tasks for choice in choices]
+    return [LoadCell(cell, plan, None) for plan in arrivals for cell in cells]
+
+
+def _tau(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"--tau {text}: must be a number") from None
 
 
 def cell_policy(cell: LoadCell, load: LoadOptions, tau: float) -> Policy | None:

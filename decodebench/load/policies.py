@@ -4,11 +4,11 @@ A policy is found by name through the entry-point group ``decodebench.policies``
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from decodebench.decoding import Progress
+from decodebench.decoding import Method, Progress, knobs_of
 from decodebench.errors import UserError, first_line, unknown
 from decodebench.load.ledger import Ledger
 
@@ -125,3 +125,18 @@ def policy(name: str) -> Callable[[Settings], Policy]:
     if not callable(found):
         raise UserError(f"policy '{name}' ({entries[name].value}) is neither a Policy nor a function")
     return lambda settings: Plain(settings, found)
+
+
+def server_policies(name: str, settings: Settings, methods: Mapping[str, Method]) -> dict[str, Policy]:
+    """By name, a policy for each of these methods that has a τ; none where that stays as it is.
+
+    Raises:
+        UserError: there is no such policy, it cannot hold what it shall, or none of the methods has a τ.
+    """
+    make = policy(name)
+    if name == "fixed":
+        return {}
+    found = {each: make(settings) for each, method in methods.items() if "tau" in knobs_of(method)}
+    if not found:
+        raise UserError(f"--policy {name}: none of the methods has a confidence threshold (tau)")
+    return found

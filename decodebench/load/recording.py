@@ -2,25 +2,22 @@
 
 import logging
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from decodebench.errors import UserError
-from decodebench.evaluation.environment import PeakMemory
 from decodebench.evaluation.lm import Key
 from decodebench.evaluation.prepared import PreparedTask
 from decodebench.evaluation.progress import GridProgress
 from decodebench.evaluation.recorder import sha256
-from decodebench.evaluation.runner import WARM_UP_TOKENS, RunOptions
+from decodebench.evaluation.runner import RunOptions
 from decodebench.load.drive import Departure, Outcome
-from decodebench.load.grid import LoadCell, LoadOptions, LoadOutcome, cell_policy
+from decodebench.load.grid import LoadCell, LoadOptions, LoadOutcome
+from decodebench.load.place import Place
 from decodebench.load.report import measure
 from decodebench.load.requests import Deck
-from decodebench.load.session import Session
 from decodebench.load.trace import write_passes
-from decodebench.models import LoadedModel
 from decodebench.records import RunStore
 from decodebench.records.files import sample_key
 from decodebench.records.passes import passes_file
@@ -34,7 +31,7 @@ class LoadRun:
     Args:
         cell: what is run.
         prepared: the task that its requests are drawn from.
-        model: that serves them.
+        place: that serves them.
         run, load: what holds for all loads.
         config: of the record.
         surroundings: versions and hardware.
@@ -44,13 +41,13 @@ class LoadRun:
         self,
         cell: LoadCell,
         prepared: PreparedTask,
-        model: LoadedModel,
+        place: Place,
         run: RunOptions,
         load: LoadOptions,
         config: dict[str, Any],
         surroundings: dict[str, Any],
     ) -> None:
-        self.cell, self.prepared, self.model, self.options, self.load = cell, prepared, model, run, load
+        self.cell, self.prepared, self.place, self.options, self.load = cell, prepared, place, run, load
         self.config, self.surroundings = config, surroundings
         self.store: RunStore | None = None
         self.deck = Deck(list(prepared.requests))
@@ -99,27 +96,25 @@ class LoadRun:
         self, repeat: int, store: RunStore, times: np.ndarray, keys: list[Key], progress: GridProgress
     ) -> dict[str, Any]:
         """Offer the load; returns what the run records of the repeat."""
-        load, peak = self.load, PeakMemory(self.model.device)
-        method = self.cell.cell.build()
-        generator = method.generator(self.model, self.cell.cell.batch_size, self.options.batching)
-        chosen = cell_policy(self.cell, load, float(getattr(method, "tau", 1.0)))
-        requests = [self.prepared.requests[self.deck.asked(key)[1]] for key in keys]
+        load, place = self.load, self.place
+        asked = [self.deck.asked(key)[1] for key in keys]
+        requests = [self.prepared.requests[key] for key in asked]
+        texts = [self.prepared.instances[key].args[0] for key in asked]
 
         def record(outcome: Outcome) -> None:
-            store.append(self._sample(repeat, keys[outcome.place], outcome, session.begun))
+            store.append(self._sample(repeat, keys[outcome.place], outcome, offered.begun))
             if outcome.generation is None:
                 progress.skip(str(self.cell), 1)
             else:
                 progress.advance(outcome.generation)
 
-        with write_passes(passes_file(store.folder, repeat), chosen is not None) as trace:
-            session = Session(generator, requests, chosen, load.max_queue, load.deadline, trace, record)
+        with write_passes(passes_file(store.folder, repeat), place.has_tau) as trace:
+            offered = place.offered(requests, texts, trace, record)
             leaving = Departure(load.cancel, load.cancel_within, load.seed + repeat)
-            session.run(times, leaving.moments(times.tolist()))
+            offered.run(times, leaving.moments(times.tolist()))
         duration = self.cell.arrivals.duration
-        numbers = measure(session.outcomes, trace.lines, session.begun, duration, load.target)
-        timing = {"seconds": numbers["seconds"], "peak_memory_bytes": peak.bytes(), "interrupted": False}
-        return timing | vars(generator.statistics) | {"load": numbers}
+        numbers = measure(offered.outcomes, trace.lines, offered.begun, duration, load.target)
+        return {"seconds": numbers["seconds"], "interrupted": False} | place.timing() | {"load": numbers}
 
     def _sample(self, repeat: int, key: Key, outcome: Outcome, begun: float) -> dict[str, Any]:
         generation, target = outcome.generation, self.load.target
@@ -137,7 +132,9 @@ class LoadRun:
             "text": generation.text if generation else "",
             "tokens": generation.tokens if generation else [],
             "finish": outcome.finish,
-            "passes": generation.passes if generation else 0,
+            **({"error": outcome.error} if outcome.error else {}),
+            **({"completion_tokens": outcome.told} if outcome.told is not None else {}),
+            "passes": None if outcome.passes_unknown else generation.passes if generation else 0,
             "committed": generation.committed if generation else [],
             "pass_seconds": [round(seconds, 6) for seconds in generation.pass_seconds] if generation else [],
             "ttft": outcome.ttft,
@@ -167,14 +164,8 @@ class LoadRun:
         return scores
 
     def _warm_up(self) -> None:
-        """A few uncounted passes at every number of rows: the first pass of each shape compiles kernels."""
         if not self.warm:
-            rows = self.cell.cell.batch_size
-            short = [
-                replace(request, max_new_tokens=min(WARM_UP_TOKENS + place, request.max_new_tokens))
-                for place, request in enumerate(list(self.prepared.requests.values())[:rows])
-            ]
-            self.cell.cell.build().generator(self.model, rows, self.options.batching).generate(short)
+            self.place.warm_up(list(self.prepared.requests.values())[: self.cell.cell.batch_size])
             self.warm = True
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from decodebench.load.drive import Outcome
 from decodebench.load.policies import Target
 
 PERCENTILES = (50, 95, 99)
-GONE = ("refused", "cancelled", "deadline", "prompt_too_long")
+GONE = ("refused", "cancelled", "deadline", "prompt_too_long", "failed")
 
 
 def measure(
@@ -29,8 +29,8 @@ def measure(
         that were offered and not cancelled by their clients. "tokens_per_second" and "mean_rows" are over the duration
         and leave out what comes after it, while the rest is drained. Percentiles (seconds) are over finished requests,
         from the moment at which each was due. "tau" is the mean over rows and passes of the duration, None where the
-        method has none. What comes from passes is None for generators that tell of none. "late" is how much later than
-        due a request was sent, at most (seconds).
+        method has none. What comes from passes is None for generators and servers that tell of none. "late"
+        is how much later than due a request was sent, at most (seconds).
     """
     finish = Counter(outcome.finish for outcome in outcomes)
     good = sum(outcome.meets(target.latency, target.per_token) for outcome in outcomes)
@@ -48,7 +48,7 @@ def measure(
         **{reason: finish[reason] for reason in GONE},
         "tokens_per_second": sum(each["tokens"] for each in inside) / duration if passes else None,
         "mean_rows": rows / len(inside) if inside else None,
-        "max_waiting": max((each["waiting"] for each in passes), default=0),
+        "max_waiting": max(each["waiting"] for each in passes) if passes else None,
         "latency": percentiles(outcome.latency for outcome in outcomes),
         "ttft": percentiles(outcome.ttft for outcome in outcomes if outcome.finished),
         "per_token": percentiles(outcome.per_token for outcome in outcomes),

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 
 import numpy as np
 
@@ -13,7 +11,7 @@ from decodebench.decoding import Generation, Generator, Progress, Request
 from decodebench.decoding.engine import Engine
 from decodebench.decoding.feed import Pass
 from decodebench.decoding.live import Handle, Live, Refused
-from decodebench.load.drive import Outcome, WallClock, offer
+from decodebench.load.drive import Listener, Outcome, WallClock, offer
 from decodebench.load.ledger import Ledger
 from decodebench.load.policies import Policy
 from decodebench.load.trace import PassTrace
@@ -43,16 +41,18 @@ class Session:
         on_outcome: Callable[[Outcome], None],
     ) -> None:
         self.requests, self.policy, self.deadline = requests, policy, deadline
-        self.trace, self.on_outcome = trace, on_outcome
-        self.outcomes: list[Outcome] = []
+        self.trace, self.listener = trace, Listener(on_outcome)
         self.error: BaseException | None = None
         self.begun = 0.0
-        self._ended: SimpleQueue[Outcome | None] = SimpleQueue()
         self._handles: dict[int, Handle] = {}
         self._streams = isinstance(generator, Engine)
         longest = max((len(request.prompt) + request.max_new_tokens for request in requests), default=1)
         self.live = Live(generator, longest, max_queue, on_pass=self._passed)
         self.ledger = Ledger(self.live.rows, time.perf_counter)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return self.listener.outcomes
 
     def run(self, arrivals: np.ndarray, cancelled: Mapping[int, float]) -> None:
         """Offer the load and wait for the last answer.
@@ -64,17 +64,11 @@ class Session:
         Raises:
             Exception: what ended the engine, or the listener.
         """
-        listener = Thread(target=self._listen, name="decodebench-listener")
-        listener.start()
         self.begun = self.trace.begun = time.perf_counter()
-        try:
-            with self.live:
-                offer(arrivals.tolist(), dict(cancelled), self._send, self._cancel, WallClock(), self.begun)
-                self.live.drain()
-        finally:
-            self._ended.put(None)
-            listener.join()
-        if error := self.live.error or self.error:
+        with self.listener, self.live:
+            offer(arrivals.tolist(), dict(cancelled), self._send, self._cancel, WallClock(), self.begun)
+            self.live.drain()
+        if error := self.live.error or self.error or self.listener.error:
             raise error
 
     def _send(self, place: int, due: float) -> None:
@@ -90,7 +84,7 @@ class Session:
             handle = self.live.submit(request, deadline, told)
         except Refused:
             self.ledger.end(place)
-            self._ended.put(Outcome(place, due, sent, time.perf_counter(), None))
+            self.listener.hear(Outcome(place, due, sent, time.perf_counter(), None))
             return
         self._handles[place] = handle
         handle.future.add_done_callback(partial(self._done, place, due, sent))
@@ -119,14 +113,4 @@ class Session:
             return
         outcome = Outcome(place, due, sent, ended, future.result())
         self.ledger.end(place, future.result().latency if outcome.finished else None)
-        self._ended.put(outcome)
-
-    # On a thread that may wait for the disk
-
-    def _listen(self) -> None:
-        while (outcome := self._ended.get()) is not None:
-            self.outcomes.append(outcome)
-            try:
-                self.on_outcome(outcome)
-            except Exception as error:
-                self.error = self.error or error
+        self.listener.hear(outcome)

@@ -81,6 +81,8 @@ def _model(service: Service) -> dict[str, object]:
         "owned_by": "decodebench",
         "methods": list(service.methods),
         "max_length": service.length,
+        "max_rows": service.limits.rows,
+        "policy": service.policy_name,
     }
 
 
