@@ -289,6 +289,27 @@ def test_slo_holds_seconds_per_token() -> None:
     assert 0.05 / (1 + 4 * (1 - taus[0])) == pytest.approx(0.85 * 0.03, rel=0.1)
 
 
+def test_slo_does_not_blame_a_busy_hour_on_who_comes_after_it() -> None:
+    """Seconds per token are remembered from the last passes, however long ago they were."""
+    chosen, clock = Slo(Settings(0.5, 1.0, Target(per_token=0.03), 1)), Simulated()
+    ledger = Ledger(1, clock.now)
+
+    def serve(passes: int) -> None:
+        ledger.arrive(0, clock.time)
+        for count in range(passes):
+            clock.time += 0.05
+            ledger.progress(0, count + 1)
+            ledger.passed(0.05, 1.0)
+            chosen.observe(ledger)
+        ledger.end(0, passes * 0.05)
+
+    serve(200)
+    assert chosen.tau(None) == 0.5  # type: ignore[arg-type]
+    clock.time += 60
+    serve(1)
+    assert chosen.tau(None) > 0.98  # type: ignore[arg-type]
+
+
 def test_slo_needs_a_target() -> None:
     with pytest.raises(UserError, match="--target-latency"):
         Slo(Settings(0.5, 1.0, Target(), 4))

@@ -34,7 +34,9 @@ class Slo(Policy):
     def observe(self, load: Ledger) -> None:
         if self.before is not None:
             error = min(max(self._error(load), -MOST), MOST)
-            step = GAIN * error * (load.now - self.before) / self.horizon
+            first = next(iter(load.open.values()), None)
+            idle = max(first.arrived - self.before, 0.0) if first else 0.0  # nobody was there to be kept waiting
+            step = GAIN * (error * (load.now - self.before - idle) - MOST * idle) / self.horizon
             self.share = min(max(self.share + step, 0.0), 1.0)
         self.before = load.now
 
