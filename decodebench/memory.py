@@ -8,7 +8,9 @@ import torch
 def available_memory(device: torch.device) -> int:
     """Bytes that are free on a device, as far as the system tells."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        # what torch has taken from the device and not given to anybody
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)

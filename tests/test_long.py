@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import reference, run, tiny, tokens
 
-from decodebench.decoding import Decoder, Request, Sampling
+from decodebench.decoding import Decoder, Request, Sampling, footprint
 from decodebench.decoding import engine as engines
 from decodebench.decoding.feed import Pass
+from decodebench.decoding.forward import WindowModel
 from decodebench.decoding.live import Live
+from decodebench.errors import UserError
 from decodebench.methods.ar import AR
 from decodebench.methods.block_diffusion import BlockDiffusion
 from decodebench.methods.jacobi import Jacobi
@@ -109,3 +111,46 @@ def test_decoding_rows_wait_for_one_chunk_at_a_time(monkeypatch: pytest.MonkeyPa
     assert (True, True) not in pairs
     assert sum(done.tokens for done in passes) == 40 + 6 + 4 + 2
     assert passes[-1].rows == 1
+
+
+def needed(decoder: Decoder, rows: int, capacity: int = 512) -> int:
+    decoder.bind(MODEL)
+    return footprint.run_bytes(WindowModel(MODEL.model), decoder, rows, capacity, engines.PREFILL_TOKENS)
+
+
+@settings(max_examples=20)
+@given(rows=st.integers(2, 64), fits=st.integers(1, 63))
+def test_what_does_not_fit_is_said_before_anything_is_allocated(rows: int, fits: int) -> None:
+    fits = min(fits, rows - 1)
+    requests = [Request([7] * 200, 300)] * rows  # whose cache has 512 positions
+    free = (needed(AR(), fits) + needed(AR(), fits + 1)) // 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(footprint, "available_memory", lambda _: free)
+        patch.setattr(engines, "Rows", None)
+        with pytest.raises(UserError, match=f"^{rows} × 512 tokens .* a batch size of {fits} would fit"):
+            AR().generator(MODEL, rows).generate(requests)
+        with pytest.raises(TypeError):  # it fits, so it goes on to what is not there
+            AR().generator(MODEL, fits).generate(requests[:fits])
+
+
+def test_what_does_not_fit_alone_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "available_memory", lambda _: 1000)
+    with pytest.raises(UserError, match=r"^1 × 64 tokens .*: not even one does: ask for shorter"):
+        AR().generator(MODEL, 4).generate([Request([7], 9)])
+
+
+def test_the_estimate_knows_what_grows() -> None:
+    for decoder in (AR(), MARS(), MARS(cache="none")):
+        assert needed(decoder, 1) < needed(decoder, 2) < needed(decoder, 2, 1024)
+    assert needed(AR(), 4) < needed(MARS(), 4) < needed(MARS(cache="none"), 4)
+    keys_and_values = 2 * 2 * 2 * 8 * 4  # layers, heads, head size, bytes
+    assert footprint.position_bytes(WindowModel(MODEL.model)) == keys_and_values
+
+
+def test_long_prompts_and_answers_run() -> None:
+    model = tiny("llama", stop=False, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=12_500)
+    prompt = [5 + n % 290 for n in range(8_192)]
+    long, short = run(model, MARS(tau=0.0, block_size=32), [Request(prompt, 4_096), Request([9] * 20, 40)], 2)
+    assert (len(long.tokens), len(short.tokens)) == (4_096, 40)
+    short_answer = Request(prompt, 4)
+    assert tokens(run(model, AR(), [short_answer])) == [reference(model, short_answer)]

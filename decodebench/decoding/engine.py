@@ -26,6 +26,7 @@ from decodebench.decoding.decoder import (
     Statistics,
 )
 from decodebench.decoding.feed import Feed, ListFeed, Pass, unstarted
+from decodebench.decoding.footprint import check_memory
 from decodebench.decoding.forward import WindowModel, round_up, window_width
 from decodebench.decoding.request import Finish, Generation, Progress, Request
 from decodebench.decoding.rows import Rows
@@ -75,7 +76,7 @@ class Engine(Generator):
         """See :meth:`Generator.generate`.
 
         Raises:
-            UserError: for a request that the method cannot serve.
+            UserError: for a request that the method cannot serve, or requests that do not fit into memory together.
         """
         for request in requests:
             self.decoder.check_request(request)
@@ -93,6 +94,9 @@ class Engine(Generator):
                 prompts that leave no room for one are reported as too long.
             rows: how many requests the cache has room for, at least as many as will run at a time; default: the batch
                 size.
+
+        Raises:
+            UserError: before any of it is taken, where caches and passes need more memory than is free.
         """
         drafter = self.decoder.drafter
         with self.model.ready(), drafter.ready() if drafter else nullcontext():
@@ -126,6 +130,7 @@ class _Run:
         self.stop_strings = StopStrings(engine.tokenizer, strings, self.model.vocabulary, device)
         # one position more than any row can fill: padding beyond a row's end is written there
         capacity = round_up(self.longest + self.decoder.max_draft + 1, 64)
+        check_memory(self.model, self.decoder, size, capacity, PREFILL_TOKENS)
         caches = [self.model.new_cache(size, capacity)]
         if self.decoder.drafter and not self.decoder.drafter.shares_cache:
             caches.append(self.decoder.drafter.new_cache(size, capacity))
