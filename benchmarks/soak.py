@@ -297,6 +297,7 @@ def options() -> tuple[argparse.Namespace, list[str]]:
 
 def main() -> int:
     asked, more = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and take the server along
     command = [
         sys.executable, "-m", "decodebench", "serve", "--model", asked.model, "--dtype", "float32", "--port", "0",
         "--max-rows", str(asked.max_rows), "--max-queue", str(asked.max_queue), *more,

@@ -65,7 +65,10 @@ def remote(
     cells = remote_cells(server.methods, ["gsm8k"], server.rows, {"tau": list(tau)} if tau else {}, [plan])
     run = RunOptions(results, settings=GenerationSettings(max_new_tokens=new_tokens))
     tasks = {"gsm8k": load_task("gsm8k", data_dir=data)}
-    return run_remote_loads(cells, server, tasks, run, LoadOptions(**options))
+    try:
+        return run_remote_loads(cells, server, tasks, run, LoadOptions(**options))
+    finally:
+        server.close()
 
 
 def test_a_server_gets_what_an_engine_here_gets(served: Served, words: str, tmp_path: Path, data: Path) -> None:

@@ -169,6 +169,9 @@ def load(
             f"{resume_command(_without_key(sys.argv[1:]))}", file=sys.stderr,
         )  # fmt: skip
         raise typer.Exit(130) from None
+    finally:
+        if server:
+            server.close()
     for outcome in outcomes:
         typer.echo(_line(outcome))
     if any(outcome.error for outcome in outcomes):

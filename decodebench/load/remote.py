@@ -42,6 +42,10 @@ class Server:
         """Any of them."""
         return next(iter(self.clients.values()))
 
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+
 
 def connect(
     url: str, model: str | None, api_key: str | None, methods: Sequence[str], tokenizer: str | None, rows: int
