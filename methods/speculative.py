@@ -88,7 +88,7 @@ class Speculative(Decoder):
         if not isinstance(draft, Proposal):
             tokens, kept = batch.choose(out.logits).tokens, torch.zeros_like(batch.total)
         elif batch.sampling is None:
-            tokens = out.logits.argmax(-1)
+            tokens = out.logits.max(-1).indices
             kept = (draft.tokens == tokens[:, :-1]).long().cumprod(1).sum(1)
         else:
             tokens, kept = check(draft, out.logits, batch.sampling, batch.generated, wanted)

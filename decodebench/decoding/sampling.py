@@ -88,23 +88,18 @@ def choose(
         ahead: ``[rows or 1, n]`` where predictions are not consecutive: prediction j is for output position
             ``generated + ahead[j]``.
     """
-    tokens = logits.argmax(-1)
+    tokens = logits.max(-1).indices  # argmax takes four times as long in bfloat16 on a CPU
     if sampling is not None:
         tokens = torch.where(sampling.temperature > 0, _sample(logits, sampling, generated, ahead), tokens)
     if metric is None:
         return Choice(tokens, None)
-    if metric == "probability":
-        chosen = logits.gather(-1, tokens[..., None])[..., 0].float()
-        return Choice(tokens, (chosen - _logsumexp(logits)).exp())
     probability = logits.float().softmax(-1)
+    if metric == "probability":
+        return Choice(tokens, probability.gather(-1, tokens[..., None])[..., 0])
     if metric == "entropy":
         return Choice(tokens, torch.special.entr(probability).sum(-1))
     top = probability.topk(2, dim=-1).values
     return Choice(tokens, top[..., 0] - top[..., 1])
-
-
-def _logsumexp(logits: Tensor) -> Tensor:
-    return logits.float().logsumexp(-1)
 
 
 def _sample(logits: Tensor, sampling: RowSampling, generated: Tensor, ahead: Tensor | None) -> Tensor:

@@ -43,7 +43,7 @@ class ModelSource(DraftSource):
                 select, longest, window = torch.zeros_like(slots), int(batch.host_total.max()) + step - 1, tokens[-1]
             logits = batch.draft_pass(self._known(window), slots, select, longest)[..., : self.vocabulary]
             if batch.sampling is None:
-                tokens.append(logits.argmax(-1))
+                tokens.append(logits.max(-1).indices)
             else:
                 probability = distribution(logits, batch.sampling)
                 draw = batch.sampling.draws(batch.generated[:, None] + step, DRAW_DRAFT)
