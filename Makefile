@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart figures test lint format setup
+.PHONY: quickstart bench figures screenshots test lint format setup
 .DEFAULT_GOAL := quickstart
 
 quickstart: $(VENV)/.installed
@@ -12,6 +12,17 @@ quickstart: $(VENV)/.installed
 	$(BIN)/decodebench compare results/quickstart
 	$(BIN)/decodebench plot frontier results/quickstart --out results/quickstart/frontier.png --out results/quickstart/frontier.svg
 	$(BIN)/decodebench report results/quickstart --out results/quickstart/report.html
+
+# speed at every batch size, the baseline's beside it, and how near to the machine's limits; then the cache modes.
+# GSM8K comes from the hub or from DECODEBENCH_DATA. An hour on two cores: measure with nothing else running.
+bench: $(VENV)/.installed
+	$(BIN)/decodebench run --method ar,hf-generate,mars --batch-size 1,4,8,16 --tasks gsm8k,stepmath --limit 16 \
+	    --max-new-tokens 48 --repeats 3 --roofline --results results/bench/speed
+	$(BIN)/decodebench run --method ar,mars --cache ragged,block,none --cache-block 4,8,16,32,64 --batch-size 1,4,8,16 \
+	    --tasks gsm8k --limit 16 --max-new-tokens 24 --repeats 2 --results results/bench/caches
+	$(BIN)/decodebench compare --roofline results/bench/speed
+	$(BIN)/decodebench compare results/bench/caches
+	$(BIN)/decodebench plot batch results/bench/caches --out results/bench/batch.svg
 
 # the README's picture, from the recorded runs
 figures: $(VENV)/.installed
