@@ -42,7 +42,9 @@ class MARS(Decoder):
     metric: str = knob("probability", "confidence metric", choices=CONFIDENCE)
     max_commit: int | None = knob(None, "take at most this many tokens per pass; default: block-size", low=1)
     cache: str = knob("ragged", "what is cached: per row, per block (the paper's) or nothing", choices=CACHE_MODES)
-    cache_block: int = knob(16, "positions per cached block (B_cache); for --cache block", low=2, high=512)
+    cache_block: int = knob(
+        16, "positions per cached block (B_cache); for --cache block", low=2, high=512, only=("cache", "block")
+    )
     mask_token: str | None = knob(None, "the mask, as text or id; default: the checkpoint's or tokenizer's own")
 
     mask_id: int = field(init=False, default=-1, repr=False)

@@ -11,6 +11,7 @@ from decodebench.methods.drafts import tree as trees
 from decodebench.models import LoadedModel
 from decodebench.models.medusa_heads import MedusaHeads, load_heads
 
+TYPICAL = ("acceptance", "typical")
 ACCEPTANCE = ("greedy", "typical")
 
 
@@ -40,8 +41,12 @@ class Medusa(Decoder):
     heads: str | None = knob(None, "folder or hub id of Medusa heads; default: what the model's card names")
     tree: str = knob("default", f"{', '.join(trees.NAMED)}, or paths of candidates: 0;1;0.0;0.1")
     acceptance: str = knob("greedy", "what is kept: the model's own choice, or whatever is typical", choices=ACCEPTANCE)
-    epsilon: float = knob(0.09, "ε, for --acceptance typical: a candidate this probable is always kept", low=0, high=1)
-    delta: float = knob(0.3, "δ, for --acceptance typical: scales the threshold by entropy", low=0, high=1)
+    epsilon: float = knob(
+        0.09, "ε, for --acceptance typical: a candidate this probable is always kept", low=0, high=1, only=TYPICAL
+    )
+    delta: float = knob(
+        0.3, "δ, for --acceptance typical: scales the threshold by entropy", low=0, high=1, only=TYPICAL
+    )
 
     network: MedusaHeads = field(init=False, repr=False)
     unembed: torch.nn.Module = field(init=False, repr=False)

@@ -27,6 +27,17 @@ def test_batch_sizes_are_the_outer_loop_so_that_what_is_compared_runs_close_toge
     ]  # fmt: skip
 
 
+def test_a_knob_that_changes_nothing_beside_another_does_not_multiply_cells() -> None:
+    knobs = {"cache": ["ragged", "block"], "cache_block": ["4", "16"]}
+    cells = expand_grid(["mars"], ["gsm8k"], [1], knobs)
+    assert [cell.knobs for cell in cells] == [
+        {"cache": "ragged"}, {"cache": "block", "cache_block": 4}, {"cache": "block", "cache_block": 16}
+    ]  # fmt: skip
+    assert len(expand_grid(["mars"], ["gsm8k"], [1], {"cache_block": ["4", "16"]})) == 1
+    with pytest.raises(UserError, match="cache-block 1:"):
+        expand_grid(["mars"], ["gsm8k"], [1], {"cache_block": ["4", "1"]})
+
+
 def test_what_is_named_twice_runs_once() -> None:
     assert cells("mars,mars", tau="0.9,0.90") == ["gsm8k mars tau=0.9 batch 1"]
 

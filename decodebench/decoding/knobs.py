@@ -24,6 +24,7 @@ class Knob:
         help: one line, with the unit.
         low, high: allowed range of a number, ends included.
         choices: allowed values of a name.
+        only: another knob and the value of it without which this one changes nothing.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Knob:
     high: float | None = None
     choices: tuple[str, ...] | None = None
     own_flag: str | None = None
+    only: tuple[str, str] | None = None
 
     @property
     def flag(self) -> str:
@@ -87,6 +89,7 @@ def knob(
     high: float | None = None,
     choices: Sequence[str] | None = None,
     flag: str | None = None,
+    only: tuple[str, str] | None = None,
 ) -> Any:
     """A dataclass field of a method that is one of its knobs; see :class:`Knob`.
 
@@ -94,7 +97,7 @@ def knob(
         flag: where the field cannot have the flag's name, because a method of the class has it.
     """
     limits = tuple(choices) if choices else None
-    declared = {"help": help, "low": low, "high": high, "choices": limits, "own_flag": flag}
+    declared = {"help": help, "low": low, "high": high, "choices": limits, "own_flag": flag, "only": only}
     return dataclasses.field(default=default, metadata={"knob": declared})
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from decodebench.decoding import Method, knobs_of
+from decodebench.decoding.knobs import Knob
 from decodebench.decoding.registry import method, method_names
 from decodebench.errors import UserError, unknown
 
@@ -60,7 +61,15 @@ def _settings(name: str, knobs: Mapping[str, Sequence[str]]) -> list[dict[str, A
     settings = [dict(zip(own, combination, strict=True)) for combination in itertools.product(*values)]
     for each in settings:
         cls(**each)
-    return settings
+    return [{knob: value for knob, value in each.items() if _matters(own[knob], cls, each)} for each in settings]
+
+
+def _matters(declared: Knob, cls: type[Method], settings: Mapping[str, Any]) -> bool:
+    """Whether a knob changes anything beside these: a grid that lists it runs other settings once only."""
+    if declared.only is None:
+        return True
+    name, value = declared.only
+    return bool(settings.get(name, knobs_of(cls)[name].default) == value)
 
 
 def _check_used(methods: Sequence[str], knobs: Mapping[str, Sequence[str]]) -> None:
