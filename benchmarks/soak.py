@@ -35,6 +35,7 @@ from decodebench.methods.ar import AR
 from decodebench.models import LoadedModel, load_model, load_tokenizer
 
 DONE = ("stop_token", "stop_string", "length")
+WARM_UP = 120  # seconds, or half of the time, in which allocators and kernels meet their first of everything
 SECONDS = 120  # to wait at most for what should take few
 SHARES = {"whole": 0.2, "stream": 0.42, "leave": 0.15, "vanish": 0.08, "nonsense": 0.13, "killed": 0.02}
 NONSENSE: list[tuple[bytes, int]] = [
@@ -140,6 +141,8 @@ class Soak:
         except httpx2.TransportError:  # who sends too much may be cut off while sending
             assert status == 413
             return "told 413"
+        if no := self.refused(answer.status_code) if answer.status_code == 503 else None:
+            return no
         assert answer.status_code == status, f"{content[:60]!r} got {answer.status_code}, not {status}"
         return f"told {status}"
 
@@ -170,8 +173,9 @@ class Soak:
         return f"{head}Content-Type: application/json\r\n\r\n".encode() + content
 
     def refused(self, status: int) -> str | None:
-        assert status in (200, 429), f"an honest request got {status}"
-        return "refused" if status == 429 else None
+        """What the server says to those for whom it has no room, in the queue or for the connection (uncounted)."""
+        assert status in (200, 429, 503), f"an honest request got {status}"
+        return {429: "refused", 503: "turned away"}.get(status)
 
     def ended(self, body: dict[str, Any], choice: dict[str, Any]) -> str:
         extra = choice["decodebench"]
@@ -193,19 +197,24 @@ class Soak:
                 self.outcomes[f"{kind}: {await kinds[kind](http)}"] += 1
 
             begun, due, tasks, looked = time.perf_counter(), 0.0, set(), -1.0
-            while due < seconds:
-                due += self.rng.expovariate(rate)
-                while (now := time.perf_counter() - begun) < min(due, seconds):
-                    if now - looked >= 1:
-                        looked = now
-                        self.memory.append((now, resident(pid)))
-                    await asyncio.sleep(min(due - now, 0.5))
-                task = asyncio.create_task(one(self.rng.choices(list(SHARES), list(SHARES.values()))[0]))
-                tasks.add(task)
-                for done in [task for task in tasks if task.done()]:
-                    tasks.remove(done)
-                    done.result()  # what went wrong ends the soak
-            await asyncio.gather(*tasks)
+            try:
+                while due < seconds:
+                    due += self.rng.expovariate(rate)
+                    while (now := time.perf_counter() - begun) < min(due, seconds):
+                        if now - looked >= 1:
+                            looked = now
+                            self.memory.append((now, resident(pid)))
+                        await asyncio.sleep(min(due - now, 0.5))
+                    task = asyncio.create_task(one(self.rng.choices(list(SHARES), list(SHARES.values()))[0]))
+                    tasks.add(task)
+                    for done in [task for task in tasks if task.done()]:
+                        tasks.remove(done)
+                        done.result()  # what went wrong ends the soak
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
             for _ in range(SECONDS):
                 if counter(await metrics(http), "rows_running", "queue_waiting") == 0:
                     break
@@ -253,9 +262,9 @@ def accounts(soak: Soak) -> tuple[dict[str, int], list[str]]:
 
 
 def course(memory: Sequence[tuple[float, int]], allowed: float) -> tuple[dict[str, Any], list[str]]:
-    """Memory after the warm-up (a fifth of the time): slope by least squares, and its last quarter beside its first."""
+    """Memory after the warm-up: its slope by least squares, and its last quarter beside its first."""
     mib = [(t, size / 2**20) for t, size in memory]
-    warm = [(t, size) for t, size in mib if t >= mib[-1][0] / 5]
+    warm = [(t, size) for t, size in mib if t >= min(WARM_UP, mib[-1][0] / 2)]
     quarter = max(len(warm) // 4, 1)
     first, last = (statistics.median(size for _, size in part) for part in (warm[:quarter], warm[-quarter:]))
     slope = statistics.linear_regression(*zip(*warm, strict=True)).slope * 60 if len(warm) > 2 else 0.0
