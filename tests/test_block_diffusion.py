@@ -256,3 +256,11 @@ def test_a_whole_run_is_recorded(tmp_path: Path) -> None:
     (outcome,) = harness.run(tmp_path / "results", data, tiny("llama"), methods="block-diffusion")
     assert outcome.error is None
     assert outcome.aggregates["documents"] == 3
+
+
+def test_sampled_text_does_not_depend_on_how_long_the_neighbours_answers_are() -> None:
+    # what is drawn for the positions after an answer's end decides, too, in which order a block is filled
+    model = tiny("llama", stop=False, logit_scale=3.0)
+    requests = [Request([3, 3, 3, 6, 3, 4], 2, sampling=Sampling(0.9, seed=3)), Request([3], 3)]
+    decoder = BlockDiffusion(tau=0.3, block_size=3)
+    assert tokens(run(model, decoder, requests, batch_size=2)) == tokens(run(model, decoder, requests, batch_size=1))

@@ -64,7 +64,7 @@ NAMES = ["ar", "jacobi", "mars", "mars, block cache", "mars, no cache", "mars-ve
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     requests=REQUESTS,
     chunk=st.integers(3, 16),
@@ -118,7 +118,7 @@ def needed(decoder: Decoder, rows: int, capacity: int = 512) -> int:
     return footprint.run_bytes(WindowModel(MODEL.model), decoder, rows, capacity, engines.PREFILL_TOKENS)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(rows=st.integers(2, 64), fits=st.integers(1, 63))
 def test_what_does_not_fit_is_said_before_anything_is_allocated(rows: int, fits: int) -> None:
     fits = min(fits, rows - 1)

@@ -134,7 +134,9 @@ class _Run:
         caches = [self.model.new_cache(size, capacity)]
         if self.decoder.drafter and not self.decoder.drafter.shares_cache:
             caches.append(self.decoder.drafter.new_cache(size, capacity))
-        self.rows = Rows(size, capacity, caches, device, self.decoder.state_size, self.decoder.random_streams)
+        self.rows = Rows(
+            size, capacity, caches, device, self.decoder.state_size, self.decoder.random_streams, self.decoder.max_draft
+        )
         self.clock = PassClock(device)
         # tokens of a chunk, 0 where nothing stays cached; tokens see all of their blocks, so none is cut
         self.chunk = PREFILL_TOKENS // (self.decoder.block or 1) * (self.decoder.block or 1)

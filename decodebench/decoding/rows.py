@@ -25,6 +25,7 @@ class Rows:
         caches: the target's and, where a second model drafts, that model's.
         state_size: ids that a method carries per row.
         streams: uniform draws that it uses per output position.
+        ahead: the most draft slots in any pass, so positions beyond an answer's end that a method may draw for.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class Rows:
         device: torch.device,
         state_size: int = 0,
         streams: int = 1,
+        ahead: int = 0,
     ) -> None:
         self.caches = caches
         self.device = device
-        self.streams = streams
+        self.streams, self.ahead = streams, ahead
         self.progress: list[Progress] = []
         self.reading = 0  # the last so many rows have prompts that are yet to be read to their end
         self.tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
@@ -103,7 +105,8 @@ class Rows:
     def _composition_changed(self) -> None:
         sampling = [p.request.sampling for p in self.progress]
         answer = max((p.request.max_new_tokens for p in self.progress), default=0)
-        self.sampling = row_sampling(sampling, min(answer, self.tokens.shape[1]), self.device, self.streams)
+        longest = min(answer + self.ahead, self.tokens.shape[1])
+        self.sampling = row_sampling(sampling, longest, self.device, self.streams)
         self.host_tau[:] = np.nan
 
     def refresh_tau(self, rows: slice, default: float) -> None:
