@@ -15,6 +15,7 @@ from decodebench.decoding.decoder import Generator, OnCommit
 from decodebench.decoding.engine import Engine
 from decodebench.decoding.feed import Feed, Pass, unstarted
 from decodebench.decoding.request import Finish, Generation, Progress, Request
+from decodebench.decoding.workers import release_workers
 from decodebench.errors import UserError, first_line
 
 
@@ -105,6 +106,7 @@ class Live(Feed):
         self._ended: Mapping[int, Finish] = {}
         self._stopping = False
         self._changed = threading.Condition()
+        release_workers()
         self._thread = threading.Thread(target=self._work, name="decodebench-engine", daemon=True)
         self._thread.start()
 
