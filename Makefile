@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := quickstart
 
 quickstart: $(VENV)/.installed
-	$(BIN)/decodebench run --method ar,mars --tau 0.95,0.8,0.65,0.5 --tasks stepmath,humaneval_chat --limit 48 --batch-size 8 \
+	$(BIN)/decodebench run --method ar,mars --tau 0.95,0.8,0.65,0.5 --tasks stepmath,humaneval_chat --limit 20 --batch-size 1 \
 	    --allow-code-execution --results results/quickstart
 	$(BIN)/decodebench compare results/quickstart
 	$(BIN)/decodebench plot frontier results/quickstart --out results/quickstart/frontier.png --out results/quickstart/frontier.svg
@@ -19,14 +19,23 @@ bench: $(VENV)/.installed
 	$(BIN)/decodebench run --method ar,hf-generate,mars --batch-size 1,4,8,16 --tasks gsm8k,stepmath --limit 16 \
 	    --max-new-tokens 48 --repeats 3 --roofline --results results/bench/speed
 	$(BIN)/decodebench run --method ar,mars --cache ragged,block,none --cache-block 4,8,16,32,64 --batch-size 1,4,8,16 \
-	    --tasks gsm8k --limit 16 --max-new-tokens 24 --repeats 2 --results results/bench/caches
+	    --tasks gsm8k,stepmath --limit 16 --max-new-tokens 24 --repeats 2 --results results/bench/study
 	$(BIN)/decodebench compare --roofline results/bench/speed
-	$(BIN)/decodebench compare results/bench/caches
-	$(BIN)/decodebench plot batch results/bench/caches --out results/bench/batch.svg
+	$(BIN)/decodebench compare results/bench/study
+	$(BIN)/decodebench plot batch results/bench/study --out results/bench/batch.svg
 
-# the README's picture, from the recorded runs
+# the README's pictures, from the recorded runs
 figures: $(VENV)/.installed
 	$(BIN)/decodebench plot frontier results/quickstart-example --out results/quickstart-example/frontier.svg
+	$(BIN)/decodebench plot batch results/study --out results/study/batch.svg
+	$(BIN)/decodebench plot calibration results/answers --out results/answers/calibration.svg
+	$(BIN)/decodebench plot load results/load-step --over-time --out results/load-step/over-time.svg
+
+# what the report of recorded runs looks like; needs Chromium
+screenshots: $(VENV)/.installed
+	$(BIN)/decodebench report results/answers --out build/report.html
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,2750 --screenshot=results/answers/report.png \
+	    file://$(CURDIR)/build/report.html
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
