@@ -249,7 +249,10 @@ def test_the_command_line(results: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in RESULTS.iterdir() if path.is_dir()))
 def test_results_of_the_repository_fit(folder: str) -> None:
-    text = build_report(load_runs([RESULTS / folder]), "ar", words)
+    runs = [run for run in load_runs([RESULTS / folder], under_load=None) if not run.under_load]
+    if not runs:
+        pytest.skip("reports are not made of loads")
+    text = build_report(runs, "ar", words)
     assert len(text.encode()) < 5_000_000
     assert data_of(text)["documents"]
 
