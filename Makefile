@@ -24,8 +24,12 @@ bench: $(VENV)/.installed
 	$(BIN)/decodebench compare results/bench/study
 	$(BIN)/decodebench plot batch results/bench/study --out results/bench/batch.svg
 
-# the README's pictures, from the recorded runs
+# the README's tables and pictures, from the recorded runs
 figures: $(VENV)/.installed
+	for set in quickstart-example speed study; do \
+	    $(BIN)/decodebench compare results/$$set > results/$$set/table.txt || exit 1; done
+	$(BIN)/decodebench compare --roofline results/speed > results/speed/roofline.txt
+	$(BIN)/decodebench compare --load results/load-step > results/load-step/table.txt
 	$(BIN)/decodebench plot frontier results/quickstart-example --out results/quickstart-example/frontier.svg
 	$(BIN)/decodebench plot batch results/study --out results/study/batch.svg
 	$(BIN)/decodebench plot calibration results/answers --out results/answers/calibration.svg
