@@ -11,6 +11,7 @@ from tiny import reference, run, tiny, tokens
 
 from decodebench.decoding import Decoder, Request, Sampling, footprint
 from decodebench.decoding import engine as engines
+from decodebench.decoding.cache import position_bytes
 from decodebench.decoding.feed import Pass
 from decodebench.decoding.forward import WindowModel
 from decodebench.decoding.live import Live
@@ -144,7 +145,7 @@ def test_the_estimate_knows_what_grows() -> None:
         assert needed(decoder, 1) < needed(decoder, 2) < needed(decoder, 2, 1024)
     assert needed(AR(), 4) < needed(MARS(), 4) < needed(MARS(cache="none"), 4)
     keys_and_values = 2 * 2 * 2 * 8 * 4  # layers, heads, head size, bytes
-    assert footprint.position_bytes(WindowModel(MODEL.model)) == keys_and_values
+    assert position_bytes(MODEL.model.config, MODEL.model.dtype) == keys_and_values
 
 
 def test_long_prompts_and_answers_run() -> None:

@@ -106,6 +106,18 @@ class RaggedCache(Cache):
                 view[row, :, target] = view[row, :, source]  # the right side is gathered before anything is written
 
 
+def position_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Keys and values of one position of one row in all layers.
+
+    Args:
+        config: a model's text configuration.
+    """
+    heads = config.num_attention_heads
+    grouped = getattr(config, "num_key_value_heads", None) or heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(2 * config.num_hidden_layers * grouped * size * dtype.itemsize)
+
+
 def window_attention(
     module: torch.nn.Module,
     query: Tensor,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from decodebench.decoding.cache import position_bytes
 from decodebench.decoding.decoder import Decoder
 from decodebench.decoding.forward import WIDTH_STEP, WindowModel, round_up
 from decodebench.errors import UserError
@@ -37,21 +38,13 @@ def run_bytes(model: WindowModel, decoder: Decoder, rows: int, capacity: int, pr
     """
     drafter = decoder.drafter
     caches = [model] if drafter is None or drafter.shares_cache else [model, drafter]
-    kept = rows * capacity * (sum(position_bytes(each) for each in caches) + 8)
+    kept = rows * capacity * (sum(position_bytes(each.config, each.dtype) for each in caches) + 8)
     pending = capacity if decoder.max_pending is None else decoder.max_pending
     prompt = capacity if decoder.max_pending is None else min(prefill_tokens, capacity)
     predictions = rows * (1 + decoder.max_draft)
     decoding = rows * round_up(pending + decoder.max_draft, WIDTH_STEP)
     prefill = round_up(prompt + decoder.max_draft, WIDTH_STEP)  # by itself where it is long, so that no other row pads
     return kept + pass_bytes(model, max(decoding, prefill), capacity, predictions)
-
-
-def position_bytes(model: WindowModel) -> int:
-    """Keys and values of one position in all layers."""
-    config = model.config
-    heads = config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return 2 * config.num_hidden_layers * (heads // model.group) * size * model.dtype.itemsize
 
 
 def pass_bytes(model: WindowModel, slots: int, read: int, predictions: int) -> int:

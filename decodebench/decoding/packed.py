@@ -25,11 +25,11 @@ def packed_weights(model: Module) -> Iterator[None]:
     """
     layers = [layer for layer in model.modules() if isinstance(layer, Linear) and _can_pack(layer)]
     new = [layer for layer in layers if not _is_packed(layer)]
-    if 2 * sum(layer.weight.nbytes for layer in new) > available_memory(torch.device("cpu")):
-        layers = []
+    if new and 2 * sum(layer.weight.nbytes for layer in new) > available_memory(torch.device("cpu")):
+        layers = new = []
+    for layer in new:
+        _packed[layer] = layer.weight, _version(layer.weight), _ops()._reorder_linear_weight(layer.weight, ROWS)
     for layer in layers:
-        if layer in new:
-            _packed[layer] = layer.weight, _version(layer.weight), _ops()._reorder_linear_weight(layer.weight, ROWS)
         layer.forward = _Product(_packed[layer][-1], layer.bias)  # type: ignore[method-assign]
     try:
         yield

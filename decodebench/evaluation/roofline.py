@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers.pytorch_utils import Conv1D
 
+from decodebench.decoding.cache import position_bytes
 from decodebench.memory import available_memory
 from decodebench.models import LoadedModel
 
@@ -54,13 +55,12 @@ def model_cost(model: Any) -> dict[str, float]:
     read = {id(weight): weight.nbytes for module in [*linear, unembedding] for weight in module.parameters()}
     config = model.config.get_text_config()
     heads = config.num_attention_heads
-    grouped = getattr(config, "num_key_value_heads", None) or heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     return {
         "weight_bytes": sum(read.values()),
         "slot_flops": 2 * layers,
         "unembedding_flops": 2 * unembedding.weight.numel(),
-        "key_bytes": 2 * config.num_hidden_layers * grouped * size * model.dtype.itemsize,
+        "key_bytes": position_bytes(config, model.dtype),
         "score_flops": 4 * config.num_hidden_layers * heads * size,
     }
 
