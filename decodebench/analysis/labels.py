@@ -21,6 +21,7 @@ SHOWN = {
     "policy": "{}",
     "weights": "({})",
     "trace": "traced",
+    "graphs": "no graphs",
 }
 COMMON = {
     "model": "{}",

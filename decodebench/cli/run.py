@@ -119,6 +119,9 @@ def run(
         bool,
         typer.Option("--roofline", help="Measure the machine first, and say how near to its limits each cell came."),
     ] = False,
+    graphs: Annotated[
+        bool, typer.Option("--graphs/--no-graphs", help="On CUDA, record decoding passes as graphs and replay them.")
+    ] = True,
     fresh: Fresh = False,
 ) -> None:
     """Run methods on tasks and record quality, tokens per pass and speed.
@@ -169,8 +172,10 @@ def run(
         score_ar=score_ar,
         roofline=roofline,
     )
+    target = load_model(model, dtype, device, adapter)
+    target.graphs = graphs or target.device.type != "cuda"
     try:
-        outcomes = run_grid(cells, load_model(model, dtype, device, adapter), loaded, options)
+        outcomes = run_grid(cells, target, loaded, options)
     except KeyboardInterrupt:
         print(f"\nstopped: what is finished is recorded; go on with\n{resume_command(sys.argv[1:])}", file=sys.stderr)
         if fresh:

@@ -6,7 +6,7 @@ copied, and no row waits for another. Slots at and after a row's length hold lef
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from decodebench.errors import UserError
+
+if TYPE_CHECKING:
+    from decodebench.decoding.graphs import PassGraphs
 
 ATTENTION = "decodebench_window"
 
@@ -86,6 +89,8 @@ class RaggedCache(Cache):
 
     window: Window
     layers: list[RaggedLayer]  # type: ignore[assignment]
+    graphs: "PassGraphs | None" = None
+    """Recordings of passes over it, where passes are recorded."""
 
     def __init__(self, layers: int, rows: int, capacity: int) -> None:
         self.rows, self.capacity = rows, capacity

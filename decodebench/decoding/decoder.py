@@ -84,6 +84,9 @@ class Generator(ABC):
     trace: bool = False
     """Whether generations also say how sure the method was of each token, where it knows."""
 
+    room: int = 0
+    """Tokens of the longest request to come, prompt included: whoever keeps what it allocates makes room for it."""
+
     @abstractmethod
     def generate(
         self,

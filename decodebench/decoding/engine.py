@@ -1,7 +1,7 @@
 """The loop that all methods share: admit, draft, forward, accept, commit, retire."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodebench.decoding.cache import Window
+from decodebench.decoding.cache import RaggedCache, Window
 from decodebench.decoding.clock import PassClock
 from decodebench.decoding.decoder import (
     Batch,
@@ -27,7 +27,9 @@ from decodebench.decoding.decoder import (
 )
 from decodebench.decoding.feed import Feed, ListFeed, Pass, unstarted
 from decodebench.decoding.footprint import check_memory
-from decodebench.decoding.forward import WindowModel, round_up, window_width
+from decodebench.decoding.forward import WindowModel, round_up
+from decodebench.decoding.graphs import CudaRecorder, PassGraphs, Recorder, keep_cache, take_cache
+from decodebench.decoding.layout import lay_out, sees
 from decodebench.decoding.request import Finish, Generation, Progress, Request
 from decodebench.decoding.rows import Rows
 from decodebench.decoding.stopping import StopStrings, cut
@@ -66,6 +68,10 @@ class Engine(Generator):
         self.batch_size = batch_size
         self.batching = batching
         self.statistics = Statistics()
+        self.recorder: Callable[[], Recorder] | None = None
+        """Makes what records decoding passes; ``None`` has each of them run anew."""
+        if model.graphs and self.model.device.type == "cuda":
+            self.recorder = CudaRecorder
 
     def generate(
         self,
@@ -82,6 +88,7 @@ class Engine(Generator):
             self.decoder.check_request(request)
         feed = ListFeed(requests, on_commit, on_finish)
         longest = max((row_limit(request, self.model.context) for request in requests), default=1)
+        longest = max(longest, min(self.room, self.model.context))
         self.serve(feed, longest, min(self.batch_size, max(len(requests), 1)))
         return [feed.done[index] for index in range(len(requests))]
 
@@ -100,7 +107,9 @@ class Engine(Generator):
         """
         drafter = self.decoder.drafter
         with self.model.ready(), drafter.ready() if drafter else nullcontext():
-            _Run(self, feed, max_length, rows or self.batch_size).all()
+            run = _Run(self, feed, max_length, rows or self.batch_size)
+            run.all()
+            run.keep_caches()
 
 
 @dataclass
@@ -130,13 +139,10 @@ class _Run:
         self.stop_strings = StopStrings(engine.tokenizer, strings, self.model.vocabulary, device)
         # one position more than any row can fill: padding beyond a row's end is written there
         capacity = round_up(self.longest + self.decoder.max_draft + 1, 64)
-        check_memory(self.model, self.decoder, size, capacity, PREFILL_TOKENS)
-        caches = [self.model.new_cache(size, capacity)]
-        if self.decoder.drafter and not self.decoder.drafter.shares_cache:
-            caches.append(self.decoder.drafter.new_cache(size, capacity))
         self.rows = Rows(
-            size, capacity, caches, device, self.decoder.state_size, self.decoder.random_streams, self.decoder.max_draft
-        )
+            size, capacity, self._caches(size, capacity), device,
+            self.decoder.state_size, self.decoder.random_streams, self.decoder.max_draft,
+        )  # fmt: skip
         self.clock = PassClock(device)
         # tokens of a chunk, 0 where nothing stays cached; tokens see all of their blocks, so none is cut
         self.chunk = PREFILL_TOKENS // (self.decoder.block or 1) * (self.decoder.block or 1)
@@ -144,6 +150,29 @@ class _Run:
             self.chunk = 0
         self.chunk_seconds = 0.0  # that the chunks of the prompt took that is being read
         self.waited = False  # whether decoding rows have waited for a chunk, and have the next pass
+
+    def _owners(self) -> list[WindowModel]:
+        """Who has a cache."""
+        drafter = self.decoder.drafter
+        return [self.model] if drafter is None or drafter.shares_cache else [self.model, drafter]
+
+    def _caches(self, size: int, capacity: int) -> list[RaggedCache]:
+        """New ones, or where passes are recorded those of the last run."""
+        record, owners = self.engine.recorder, self._owners()
+        kept = [take_cache(owner.model, size, capacity) if record else None for owner in owners]
+        if None in kept:
+            check_memory(self.model, self.decoder, size, capacity, PREFILL_TOKENS)
+        caches = [old or owner.new_cache(size, capacity) for old, owner in zip(kept, owners, strict=True)]
+        if record:
+            for cache in caches:
+                cache.graphs = cache.graphs or PassGraphs(cache, record())
+        return caches
+
+    def keep_caches(self) -> None:
+        """Leave caches and recordings to the next run."""
+        for owner, cache in zip(self._owners(), self.rows.caches, strict=True):
+            if cache.graphs:
+                keep_cache(owner.model, cache)
 
     def all(self) -> None:
         """Pass after pass: prompts while rows are free, else decoding; chunks of long prompts and decoding in turn."""
@@ -193,7 +222,7 @@ class _Run:
         tokens = batch.tokens.gather(1, slots)
         longest = int(batch.host_cached.max())
         self.model.forward(
-            self.rows.caches[0], rows, tokens, slots, slots[:, :0], longest, sees=self._sees(batch, slots)
+            self.rows.caches[0], rows, tokens, slots, slots[:, :0], longest, sees=sees(batch, self.decoder, slots)
         )
         with self.clock.part("draft"):
             self.decoder.read(batch, tokens, slots)
@@ -269,39 +298,24 @@ class _Run:
         """See :class:`DraftPass`."""
         assert self.decoder.drafter is not None
         self.engine.statistics.draft_passes += 1
-        return self.decoder.drafter.forward(self.rows.caches[-1], rows, tokens, slots, select, longest_cached)
+        decodes = rows.start < self.rows.decoding
+        return self.decoder.drafter.forward(
+            self.rows.caches[-1], rows, tokens, slots, select, longest_cached, again=decodes
+        )
 
     def _forward(self, rows: slice, batch: Batch, draft: Draft | None) -> Tensor:
-        """Lay out each row's window, pending tokens before draft, and run the model on it."""
-        size = draft.tokens.shape[1] if draft else 0
-        width = draft.width if draft and draft.width else window_width(batch.pending, size)
-        ahead = torch.arange(max(width, 1 + size), device=batch.total.device)
-        last = batch.tokens.shape[1] - 1  # a position that no text reaches: padding goes there
-        if draft:  # behind the committed text, so that the window is one contiguous piece
-            batch.tokens.scatter_(1, batch.total[:, None] + ahead[:size], draft.tokens)
-        slots = (batch.cached[:, None] + ahead[:width]).clamp_(max=last)
-        pending = (batch.total - batch.cached)[:, None]
-        select = (pending - 1 + ahead[: 1 + size]).clamp_(max=width - 1)
-        positions = visible = None
-        if draft and draft.offset is not None:
-            positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
-        if draft and draft.mask is not None:
-            visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
-        tokens = batch.tokens.gather(1, slots)
+        """Run the model on every row's pending tokens and draft."""
+        again = not batch.fresh and self.decoder.max_pending is not None
+        cache = self.rows.caches[0]
+        window = lay_out(batch, draft, self.decoder, few_shapes=again and cache.graphs is not None)
         with self.clock.part("model"):
-            return self.model.forward(
-                self.rows.caches[0], rows, tokens, slots, select,
-                int(batch.host_cached.max()), positions, visible, self._sees(batch, slots),
+            logits = self.model.forward(
+                cache, rows, window.tokens, window.slots, window.select, int(batch.host_cached.max()),
+                window.positions, window.visible, sees(batch, self.decoder, window.slots), again,
             )  # fmt: skip
-
-    def _sees(self, batch: Batch, slots: Tensor) -> Tensor | None:
-        """The last slot that each one sees; ``None`` where that is its own."""
-        block = self.decoder.block
-        if block is None:
-            return None
-        committed = batch.total[:, None] - 1
-        end = slots - slots % block + block - 1
-        return torch.where(slots <= committed, torch.minimum(end, committed), end)
+        wanted = 1 + (draft.tokens.shape[1] if draft else 0)
+        self.model.hidden = self.model.hidden[:, :wanted]
+        return logits[:, :wanted]
 
     def _apply(self, rows: slice, batch: Batch, commit: Commit) -> _Result:
         """Write what is kept and move the lengths, on the device; then the one transfer to the host."""

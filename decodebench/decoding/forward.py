@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from decodebench.decoding.cache import ATTENTION, RaggedCache, Window
+from decodebench.decoding.inputs import PassInputs
 from decodebench.decoding.packed import packed_weights
 from decodebench.errors import UserError
 
@@ -43,7 +44,9 @@ class WindowModel:
         self.vocabulary = model.get_output_embeddings().weight.shape[0]
         self.dtype: torch.dtype = model.dtype
         self.device: torch.device = model.device
-        self._select: Tensor | None = None
+        self.identity: Any = None
+        """Differs for passes that compute different things over one cache."""
+        self._select: tuple[Tensor, Tensor] | None = None
         self.hidden: Tensor
         """``[rows, n, hidden_size]`` what the unembedding made the last logits of."""
 
@@ -72,8 +75,7 @@ class WindowModel:
         hidden, *rest = inputs
         if self._select is None:  # somebody else's pass through the same model
             return inputs
-        rows = torch.arange(hidden.shape[0], device=hidden.device)[:, None]
-        self.hidden = hidden[rows, self._select]
+        self.hidden = hidden[self._select]
         return (self.hidden, *rest)
 
     def forward(
@@ -87,6 +89,7 @@ class WindowModel:
         positions: Tensor | None = None,
         visible_draft: tuple[Tensor, Tensor, Tensor] | None = None,
         sees: Tensor | None = None,
+        again: bool = False,
     ) -> Tensor:
         """Logits ``[rows, n, vocab]`` of the slots in ``select``.
 
@@ -101,36 +104,43 @@ class WindowModel:
             visible_draft: ``(query [rows, d], key [rows, d], mask [rows or 1, d, d])``: these window slots see these
                 slots of the cache as the mask says, instead of causally.
             sees: ``[rows, width]`` the last slot of the cache that each window slot sees; ``None`` is its own.
+            again: whether more passes like this one will come, so that it is worth recording where passes are.
         """
-        width = tokens.shape[1]
-        if tokens.numel() == 1:  # one row, one token: everything in the cache is visible
-            read, mask = longest_cached + 1, None
-        else:
-            read = min(round_up(longest_cached + width, READ_STEP), cache.capacity)
-            visible = torch.arange(read, device=tokens.device) <= (slots if sees is None else sees)[..., None]
-            if visible_draft is not None:
-                query, key, rule = visible_draft
-                row = torch.arange(tokens.shape[0], device=tokens.device)[:, None, None]
-                visible[row, query[..., None], key[:, None, :]] = rule.expand(tokens.shape[0], -1, -1)
-            mask = self._fold(visible)
-        row_index = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
         if positions is None:
             positions = slots
         if cache.capacity > self.context:  # padding and masks may lie beyond the positions that the model knows
             positions = positions.clamp(max=self.context - 1)
-        cache.window = Window(rows, (row_index, slots), read)
-        self._select = select
+        inputs = PassInputs(tokens, slots, select, positions, sees)
+        if visible_draft is not None:
+            inputs.draft_query, inputs.draft_key, rule = visible_draft
+            inputs.draft_rule = rule.expand(tokens.shape[0], -1, -1)
+        longest = longest_cached + tokens.shape[1]
+        done = cache.graphs.run(self, inputs, longest) if cache.graphs and again and rows.start == 0 else None
+        if done is None:
+            # one row, one token: everything in the cache is visible, and no mask is needed
+            read = longest if tokens.numel() == 1 else min(round_up(longest, READ_STEP), cache.capacity)
+            row_index = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
+            done = self.compute(cache, Window(rows, (row_index, slots), read), inputs)
+        logits, self.hidden = done
+        return logits
+
+    def compute(self, cache: RaggedCache, window: Window, inputs: PassInputs) -> tuple[Tensor, Tensor]:
+        """Logits ``[rows, n, vocab]`` and what they were made of, ``[rows, n, hidden_size]``, from tensors alone."""
+        alone = inputs.tokens.numel() == 1 and cache.graphs is None
+        mask = None if alone else self._fold(inputs.visible(window))
+        cache.window = window
+        self._select = window.write[0], inputs.select
         try:
             out = self.model(
-                input_ids=tokens,
+                input_ids=inputs.tokens,
                 attention_mask=mask,
-                position_ids=positions,
+                position_ids=inputs.positions,
                 past_key_values=cache,
                 use_cache=True,
             )
         finally:
             self._select = None
-        return out.logits
+        return out.logits, self.hidden
 
     def _fold(self, visible: Tensor) -> Tensor:
         """bool ``[rows, width, read]`` to the additive, folded mask of :func:`window_attention`."""

@@ -178,12 +178,15 @@ class _CellRun:
     def _warm_up(self) -> None:
         """A few uncounted passes at every number of rows: the first pass of each shape compiles kernels."""
         if not self.warm:
-            first = list(self.prepared.requests.values())[: self.cell.batch_size]
+            requests = list(self.prepared.requests.values())
+            first = requests[: self.cell.batch_size]
             short = [
                 replace(request, max_new_tokens=min(WARM_UP_TOKENS + i, request.max_new_tokens))
                 for i, request in enumerate(first)
             ]
-            self._generator().generate(short)
+            generator = self._generator()
+            generator.room = max(len(request.prompt) + request.max_new_tokens for request in requests)
+            generator.generate(short)
             self.warm = True
 
     def finish(self) -> None:
@@ -224,6 +227,7 @@ def run_config(cell: Cell, bound: Method, model: LoadedModel, weights: str, opti
         "top_p": settings.top_p,
         "top_k": settings.top_k,
         "seed": settings.seed,
-        # named only where asked for, so that runs without keep the identity that they had before there were traces
+        # named only where asked for, so that other runs keep the identity that they had before there were such options
         **({"trace": True} if options.trace else {}),
+        **({} if model.graphs else {"graphs": False}),
     }

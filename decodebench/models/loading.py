@@ -29,6 +29,7 @@ class LoadedModel:
         tokenizer: of the checkpoint.
         stop_tokens: ids that end an answer.
         card: the checkpoint's own record (``card.json``): mask token, block size, recipe; empty where it has none.
+        graphs: whether decoding passes on CUDA are recorded as graphs and replayed.
     """
 
     name: str
@@ -36,6 +37,7 @@ class LoadedModel:
     tokenizer: Any
     stop_tokens: frozenset[int]
     card: dict[str, Any] = field(default_factory=dict)
+    graphs: bool = True
 
     @property
     def device(self) -> torch.device:

@@ -74,10 +74,11 @@ class FirstLayers(WindowModel):
     def __init__(self, model: Any, layers: int, head: MedusaHeads | None = None) -> None:
         super().__init__(model)
         self.shortened, self.head = Shortened(model, layers), head
+        self.identity = layers, head
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+    def compute(self, *args: Any) -> tuple[Tensor, Tensor]:
         with self.shortened:
-            return super().forward(*args, **kwargs)
+            return super().compute(*args)
 
     def _select_slots(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         hidden, *rest = super()._select_slots(module, inputs)

@@ -1,0 +1,46 @@
+"""The tensors that a pass is made of."""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from decodebench.decoding.cache import Window
+
+
+@dataclass
+class PassInputs:
+    """What a pass is told on the device; see :meth:`.forward.WindowModel.forward` for what it means.
+
+    Attributes:
+        tokens: ``[rows, width]``.
+        slots: ``[rows, width]``.
+        select: ``[rows, n]``.
+        positions: ``[rows, width]``.
+        sees: ``[rows, width]`` or ``None``.
+        draft_query, draft_key, draft_rule: ``[rows, d]``, ``[rows, d]`` and bool ``[rows, d, d]``, all or none.
+    """
+
+    tokens: Tensor
+    slots: Tensor
+    select: Tensor
+    positions: Tensor
+    sees: Tensor | None = None
+    draft_query: Tensor | None = None
+    draft_key: Tensor | None = None
+    draft_rule: Tensor | None = None
+
+    def named(self) -> dict[str, Tensor]:
+        """Those that there are."""
+        return {each.name: t for each in fields(self) if (t := getattr(self, each.name)) is not None}
+
+    def visible(self, window: Window) -> Tensor:
+        """bool ``[rows, width, read]``: which positions of its row of the cache each slot of the window sees."""
+        last = self.slots if self.sees is None else self.sees
+        visible = torch.arange(window.read, device=last.device) <= last[..., None]
+        if self.draft_query is not None:
+            assert self.draft_key is not None
+            assert self.draft_rule is not None
+            row = window.write[0][..., None]
+            visible[row, self.draft_query[..., None], self.draft_key[:, None, :]] = self.draft_rule
+        return visible

@@ -1,0 +1,67 @@
+"""Where the tokens of a pass go: each row's window, pending tokens before draft."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodebench.decoding.decoder import Batch, Decoder, Draft
+from decodebench.decoding.forward import window_width
+
+
+@dataclass
+class Layout:
+    """The windows of a pass; its attributes are arguments of :meth:`.forward.WindowModel.forward`."""
+
+    tokens: Tensor
+    slots: Tensor
+    select: Tensor
+    positions: Tensor | None = None
+    visible: tuple[Tensor, Tensor, Tensor] | None = None
+
+
+def lay_out(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: bool) -> Layout:
+    """The windows of a pass over these rows; the draft is written into ``batch.tokens``, behind the committed text.
+
+    Args:
+        few_shapes: pad windows to what they can be at most, with a draft and without, so that few shapes occur.
+    """
+    size = draft.tokens.shape[1] if draft else 0
+    width, predictions = _shape(batch, draft, decoder, few_shapes)
+    ahead = torch.arange(max(width, predictions), device=batch.total.device)
+    last = batch.tokens.shape[1] - 1  # a position that no text reaches: padding goes there
+    if draft:  # behind the committed text, so that the window is one contiguous piece
+        batch.tokens.scatter_(1, batch.total[:, None] + ahead[:size], draft.tokens)
+    slots = (batch.cached[:, None] + ahead[:width]).clamp_(max=last)
+    pending = (batch.total - batch.cached)[:, None]
+    select = (pending - 1 + ahead[:predictions]).clamp_(max=width - 1)
+    layout = Layout(batch.tokens.gather(1, slots), slots, select)
+    if draft and draft.offset is not None:
+        layout.positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
+    if draft and draft.mask is not None:
+        layout.visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
+    return layout
+
+
+def _shape(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: bool) -> tuple[int, int]:
+    """Slots of the window, and predictions wanted of it."""
+    size = draft.tokens.shape[1] if draft else 0
+    if draft and draft.width:
+        return draft.width, 1 + size
+    pending = batch.pending
+    if few_shapes:
+        size = decoder.max_draft if draft else 0
+        if draft or pending.max() > 1:
+            pending = np.maximum(pending, decoder.max_pending or 1)
+    return window_width(pending, size), 1 + size
+
+
+def sees(batch: Batch, decoder: Decoder, slots: Tensor) -> Tensor | None:
+    """The last slot that each one sees; ``None`` where that is its own."""
+    block = decoder.block
+    if block is None:
+        return None
+    committed = batch.total[:, None] - 1
+    end = slots - slots % block + block - 1
+    return torch.where(slots <= committed, torch.minimum(end, committed), end)
