@@ -22,6 +22,7 @@ SAME_MODEL = ("model", "weights")  # without which a difference says nothing of 
 
 # What should be equal among the runs of a task that are compared.
 EQUAL_CONFIG = ("dtype", "device", "limit", "limit_seed", "max_new_tokens", "temperature", "top_p", "top_k", "seed")
+TOLD_BY_SERVERS = ("dtype", "device")  # or not told, where another server is measured
 EQUAL_TASK = ("headline", "version", "shots", "prompts_sha256")
 EQUAL_ENVIRONMENT = ("cpu", "cores", "gpu", "threads", "python", "decodebench")
 
@@ -98,7 +99,9 @@ def warn_of_differences(runs: Sequence[Run], labels: Sequence[str]) -> None:
 
 def _should_be_equal(run: Run) -> Iterator[tuple[str, Any]]:
     task, environment = run.record.get("task") or {}, run.record.get("environment") or {}
-    yield from ((name, run.config.get(name)) for name in EQUAL_CONFIG)
+    for name in EQUAL_CONFIG:
+        told = run.config.get(name)
+        yield name, "not told" if told is None and name in TOLD_BY_SERVERS else told
     yield from ((name, task.get(name)) for name in EQUAL_TASK)
     yield from ((name, environment.get(name)) for name in EQUAL_ENVIRONMENT)
     yield from sorted((environment.get("packages") or {}).items())

@@ -33,21 +33,23 @@ def roofline_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
         "read_seconds" and "math_seconds" are what they take at the limits, "binds" which is larger;
         "model_share" and "pass_share" are the larger one's part of the time of the model and of the whole pass.
     """
-    rows = []
+    rows, uncounted = [], []
     for run, label in zip(runs, labels(runs), strict=True):
         limits = (run.record.get("environment") or {}).get("roofline")
         passes = _median_repeat(run)
         if limits is None:
             log.warning("left out: '%s' was recorded without --roofline", run.name)
         elif passes is None:
-            log.warning(
-                "left out: '%s' has no counts of its decoding passes (hf-generate keeps none, nor did older versions, "
-                "and those of an interrupted repeat are lost)",
-                run.name,
-            )
+            uncounted.append(run.name)
         else:
             about = {"task": run.config["task"], "batch_size": run.config["batch_size"], "label": label}
             rows.append(about | {"run": run.name} | _row(passes, limits["machine"], limits["model"]))
+    if uncounted:
+        log.warning(
+            "left out, without counts of their decoding passes (hf-generate keeps none, nor did older versions, and "
+            "those of an interrupted repeat are lost): %s",
+            ", ".join(uncounted),
+        )
     return sorted(rows, key=lambda row: (row["task"], row["batch_size"], natural(row["label"])))
 
 

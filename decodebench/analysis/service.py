@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-COUNTS = ("offered", "finished", "good", "refused", "cancelled", "deadline", "prompt_too_long")
+COUNTS = ("offered", "finished", "good", "refused", "cancelled", "deadline", "prompt_too_long", "failed")
 LEFT_OUT = ("rate", "arrivals", "duration", "tau_low", "server")  # of labels, or put into words there
 MEASURES = ("latency", "ttft", "per_token")
 COLUMNS = [

@@ -114,7 +114,7 @@ def distribution(logits: Tensor, sampling: RowSampling) -> Tensor:
 
     Greedy rows have all of it on the most probable token.
     """
-    greedy = torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    greedy = torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, logits.max(-1, keepdim=True).indices, 1.0)
     return torch.where(sampling.temperature[..., None] > 0, _truncated(logits, sampling), greedy)
 
 

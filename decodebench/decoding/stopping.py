@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+SPARE = 8  # tokens that are decoded before those which a stop string can have
 REPLACEMENT = "\ufffd"  # what an incomplete UTF-8 sequence decodes to
 
 
@@ -48,11 +49,17 @@ class StopStrings:
             before: tokens generated in earlier passes, in which no stop string has ended.
             new: tokens committed in this pass.
         """
+        # A token has a byte or more, so a string is among the last few; what precedes them may change how the first of
+        # them is decoded, so a string that is found there is looked for in the whole.
+        near = before[-(max(map(_bytes, strings), default=0) + SPARE) :]
         for count in range(1, len(new) + 1):
-            text = self.tokenizer.decode([*before, *new[:count]], skip_special_tokens=False)
-            if any(string in text for string in strings):
+            if self._ends(near, new[:count], strings) and self._ends(before, new[:count], strings):
                 return count
         return None
+
+    def _ends(self, before: Sequence[int], new: Sequence[int], strings: Sequence[str]) -> bool:
+        text = self.tokenizer.decode([*before, *new], skip_special_tokens=False)
+        return any(string in text for string in strings)
 
 
 def cut(tokenizer: Any, tokens: Sequence[int], strings: Sequence[str], stop_tokens: frozenset[int]) -> str:
@@ -96,3 +103,7 @@ def _suspects(tokenizer: Any, endings: str, vocabulary: int) -> np.ndarray:
 def _texts(tokenizer: Any, known: int) -> list[str]:
     """What each of the first ``known`` tokens says."""
     return list(tokenizer.batch_decode([[i] for i in range(known)], skip_special_tokens=False))
+
+
+def _bytes(string: str) -> int:
+    return len(string.encode())
