@@ -4,6 +4,7 @@ A pass writes row b's window at its own offset. Committing moves a length and re
 copied, and no row waits for another. Slots at and after a row's length hold leftovers; the mask hides them.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,13 +29,28 @@ class Window:
 
     Attributes:
         rows: the slots of the cache that take part, contiguous.
-        write: index of the new keys and values, ``([rows, 1], [rows, width])``, relative to ``rows``.
+        write: index of the new keys and values, ``([rows, 1], [rows, width])``, relative to ``rows``; of packed windows
+            ``([1, n], [1, n])``.
         read: how many leading positions attention looks at.
+        width: slots of a row's window.
+        packed: ``[n]`` which slots of all windows, one after the other, are fed, as one sequence; ``None`` is all of
+            them, as a batch.
     """
 
     rows: slice
     write: tuple[Tensor, Tensor]
     read: int
+    width: int
+    packed: Tensor | None = None
+
+
+class _Pass(threading.local):
+    """The pass that a thread is doing: attention is called by the model, which knows nothing of packed windows."""
+
+    window: Window | None = None
+
+
+current = _Pass()
 
 
 class RaggedLayer(CacheLayerMixin):
@@ -138,7 +154,7 @@ def window_attention(
     times slower than this on CPU at decoding shapes).
 
     Args:
-        query: ``[rows, heads, width, head_dim]``.
+        query: ``[rows, heads, width, head_dim]``, or ``[1, heads, n, head_dim]`` of packed windows.
         key, value: ``[rows, kv_heads, read, head_dim]``.
         attention_mask: additive ``[rows, 1, heads / kv_heads · width, read]``, folded like the queries; ``None``
             where every query sees every key.
@@ -146,6 +162,10 @@ def window_attention(
     for unsupported in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(unsupported) is not None:
             raise UserError(f"{type(module).__name__} needs attention with {unsupported}, which is not supported")
+    window = current.window
+    packed = window.packed if window else None
+    if window and packed is not None:
+        query = _unpack(query, packed, key.shape[0], window.width)
     rows, heads, width, size = query.shape
     if attention_mask is not None and attention_mask.shape[2] * key.shape[1] != heads * width:
         raise UserError(
@@ -154,7 +174,15 @@ def window_attention(
         )
     folded = query.reshape(rows, key.shape[1], -1, size)
     out = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
-    return out.reshape(rows, heads, width, -1).transpose(1, 2), None
+    out = out.reshape(rows, heads, width, -1).transpose(1, 2)
+    return out if packed is None else out.flatten(0, 1)[packed][None], None
+
+
+def _unpack(query: Tensor, packed: Tensor, rows: int, width: int) -> Tensor:
+    """``[1, heads, n, head_dim]`` to ``[rows, heads, width, head_dim]``, zero where nothing was fed."""
+    slots = query.new_zeros(rows * width, query.shape[1], query.shape[3])
+    slots[packed] = query[0].transpose(0, 1)
+    return slots.view(rows, width, *slots.shape[1:]).transpose(1, 2)
 
 
 def _no_mask(*args: Any, **kwargs: Any) -> None:

@@ -33,7 +33,7 @@ class DecodingPasses:
 
     Attributes:
         passes: how many.
-        slots: rows times window width: what the layers computed, padding included.
+        slots: of windows, all rows together: what the layers computed, padding included.
         unembedded: slots that logits were made of.
         keys_read: positions of the cache that attention read, rows times the longest of them, in each layer.
         scores: query-key pairs that attention computed, masked ones included, per head and layer.

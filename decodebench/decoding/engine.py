@@ -283,12 +283,12 @@ class _Run:
             return
         statistics.decode_seconds += seconds
         decoding = statistics.decoding
-        rows, width = window.write[1].shape
+        rows = window.rows.stop - window.rows.start
         decoding.passes += 1
-        decoding.slots += rows * width
+        decoding.slots += window.write[1].numel()
         decoding.unembedded += logits.shape[0] * logits.shape[1]
         decoding.keys_read += rows * window.read
-        decoding.scores += rows * width * window.read
+        decoding.scores += rows * window.width * window.read
         decoding.model_seconds += parts["model"]
         decoding.acceptance_seconds += parts["acceptance"]
         decoding.draft_seconds += parts["draft"]
@@ -311,7 +311,7 @@ class _Run:
         with self.clock.part("model"):
             logits = self.model.forward(
                 cache, rows, window.tokens, window.slots, window.select, int(batch.host_cached.max()),
-                window.positions, window.visible, sees(batch, self.decoder, window.slots), again,
+                window.positions, window.visible, sees(batch, self.decoder, window.slots), again, window.packed,
             )  # fmt: skip
         wanted = 1 + (draft.tokens.shape[1] if draft else 0)
         self.model.hidden = self.model.hidden[:, :wanted]

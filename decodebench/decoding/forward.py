@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodebench.decoding.cache import ATTENTION, RaggedCache, Window
+from decodebench.decoding.cache import ATTENTION, RaggedCache, Window, current
 from decodebench.decoding.inputs import PassInputs
 from decodebench.decoding.packed import packed_weights
 from decodebench.errors import UserError
@@ -90,6 +90,7 @@ class WindowModel:
         visible_draft: tuple[Tensor, Tensor, Tensor] | None = None,
         sees: Tensor | None = None,
         again: bool = False,
+        packed: Tensor | None = None,
     ) -> Tensor:
         """Logits ``[rows, n, vocab]`` of the slots in ``select``.
 
@@ -105,6 +106,8 @@ class WindowModel:
                 slots of the cache as the mask says, instead of causally.
             sees: ``[rows, width]`` the last slot of the cache that each window slot sees; ``None`` is its own.
             again: whether more passes like this one will come, so that it is worth recording where passes are.
+            packed: ``[n]`` which slots of the windows, flattened, hold more than padding; others are not fed. ``None``
+                feeds all.
         """
         if positions is None:
             positions = slots
@@ -119,27 +122,25 @@ class WindowModel:
         if done is None:
             # one row, one token: everything in the cache is visible, and no mask is needed
             read = longest if tokens.numel() == 1 else min(round_up(longest, READ_STEP), cache.capacity)
-            row_index = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
-            done = self.compute(cache, Window(rows, (row_index, slots), read), inputs)
+            done = self.compute(cache, _window(rows, slots, read, packed), inputs)
         logits, self.hidden = done
         return logits
 
     def compute(self, cache: RaggedCache, window: Window, inputs: PassInputs) -> tuple[Tensor, Tensor]:
         """Logits ``[rows, n, vocab]`` and what they were made of, ``[rows, n, hidden_size]``, from tensors alone."""
         alone = inputs.tokens.numel() == 1 and cache.graphs is None
-        mask = None if alone else self._fold(inputs.visible(window))
-        cache.window = window
-        self._select = window.write[0], inputs.select
+        mask = None if alone else self._fold(inputs.visible(window.read))
+        tokens, positions, self._select = inputs.tokens, inputs.positions, (window.write[0], inputs.select)
+        if window.packed is not None:
+            tokens, positions = (each.flatten()[window.packed][None] for each in (tokens, positions))
+            self._select = _packed_places(window.packed, inputs.select, window.width)
+        cache.window = current.window = window
         try:
             out = self.model(
-                input_ids=inputs.tokens,
-                attention_mask=mask,
-                position_ids=inputs.positions,
-                past_key_values=cache,
-                use_cache=True,
+                input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
             )
         finally:
-            self._select = None
+            self._select = current.window = None
         return out.logits, self.hidden
 
     def _fold(self, visible: Tensor) -> Tensor:
@@ -147,6 +148,21 @@ class WindowModel:
         mask = torch.zeros(visible.shape, dtype=self.dtype, device=visible.device)
         mask.masked_fill_(~visible, -torch.inf)
         return mask.repeat(1, self.group, 1)[:, None]
+
+
+def _window(rows: slice, slots: Tensor, read: int, packed: Tensor | None) -> Window:
+    width = slots.shape[1]
+    if packed is None:
+        return Window(rows, (torch.arange(slots.shape[0], device=slots.device)[:, None], slots), read, width)
+    return Window(rows, ((packed // width)[None], slots.flatten()[packed][None]), read, width, packed)
+
+
+def _packed_places(packed: Tensor, select: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Where in a packed sequence the selected slots of the windows are, ``([1, 1], [rows, n])``."""
+    rows = torch.arange(select.shape[0], device=select.device)[:, None]
+    place = torch.zeros(select.shape[0] * width, dtype=torch.long, device=select.device)
+    place[packed] = torch.arange(packed.shape[0], device=select.device)
+    return torch.zeros_like(select[:1, :1]), place[rows * width + select]
 
 
 def round_up(n: int, step: int) -> int:

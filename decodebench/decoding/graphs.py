@@ -134,7 +134,7 @@ class _Kind:
 
     def _window(self, inputs: PassInputs, read: int) -> Window:
         rows = inputs.tokens.shape[0]
-        return Window(slice(0, rows), (self.index[:rows], inputs.slots), read)
+        return Window(slice(0, rows), (self.index[:rows], inputs.slots), read, inputs.slots.shape[1])
 
     def replay(self, inputs: PassInputs, rows: int, read: int) -> tuple[Tensor, Tensor]:
         count = inputs.tokens.shape[0]

@@ -5,8 +5,6 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from decodebench.decoding.cache import Window
-
 
 @dataclass
 class PassInputs:
@@ -34,13 +32,13 @@ class PassInputs:
         """Those that there are."""
         return {each.name: t for each in fields(self) if (t := getattr(self, each.name)) is not None}
 
-    def visible(self, window: Window) -> Tensor:
+    def visible(self, read: int) -> Tensor:
         """bool ``[rows, width, read]``: which positions of its row of the cache each slot of the window sees."""
         last = self.slots if self.sees is None else self.sees
-        visible = torch.arange(window.read, device=last.device) <= last[..., None]
+        visible = torch.arange(read, device=last.device) <= last[..., None]
         if self.draft_query is not None:
             assert self.draft_key is not None
             assert self.draft_rule is not None
-            row = window.write[0][..., None]
+            row = torch.arange(last.shape[0], device=last.device)[:, None, None]
             visible[row, self.draft_query[..., None], self.draft_key[:, None, :]] = self.draft_rule
         return visible

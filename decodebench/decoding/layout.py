@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from decodebench.decoding.decoder import Batch, Decoder, Draft
-from decodebench.decoding.forward import window_width
+from decodebench.decoding.forward import round_up, window_width
+
+PACK_STEP = 8
+WORTH_PACKING = 0.9  # of the slots: to pack windows takes time, too
 
 
 @dataclass
@@ -19,6 +22,7 @@ class Layout:
     select: Tensor
     positions: Tensor | None = None
     visible: tuple[Tensor, Tensor, Tensor] | None = None
+    packed: Tensor | None = None
 
 
 def lay_out(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: bool) -> Layout:
@@ -39,6 +43,8 @@ def lay_out(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: boo
     layout = Layout(batch.tokens.gather(1, slots), slots, select)
     if draft and draft.offset is not None:
         layout.positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
+    if batch.total.device.type == "cpu" and not (few_shapes or (draft and draft.width)):
+        layout.packed = _packed(batch.pending + size, width)
     if draft and draft.mask is not None:
         layout.visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
     return layout
@@ -55,6 +61,19 @@ def _shape(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: bool
         if draft or pending.max() > 1:
             pending = np.maximum(pending, decoder.max_pending or 1)
     return window_width(pending, size), 1 + size
+
+
+def _packed(used: np.ndarray, width: int) -> Tensor | None:
+    """Slots to feed where rows use so many of a window of this width; ``None`` for all, where few are padding.
+
+    What is fed is as long as a multiple of a step, by some of the padding, so that few lengths occur.
+    """
+    padding = np.arange(width) >= used[:, None]
+    fed = round_up(int(used.sum()), PACK_STEP)
+    if fed > WORTH_PACKING * padding.size:
+        return None
+    order = np.argsort(padding, axis=None, kind="stable")  # what is used first
+    return torch.from_numpy(np.sort(order[:fed]))
 
 
 def sees(batch: Batch, decoder: Decoder, slots: Tensor) -> Tensor | None:
