@@ -20,8 +20,11 @@ bench: $(VENV)/.installed
 	    --max-new-tokens 48 --repeats 3 --roofline --results results/bench/speed
 	$(BIN)/decodebench run --method ar,mars --cache ragged,block,none --cache-block 4,8,16,32,64 --batch-size 1,4,8,16 \
 	    --tasks gsm8k,stepmath --limit 16 --max-new-tokens 24 --repeats 2 --results results/bench/study
+	for batching in static continuous; do $(BIN)/decodebench run --method ar,mars --batching $$batching \
+	    --batch-size 4,16 --tasks stepmath --limit 48 --repeats 2 --results results/bench/batching || exit 1; done
 	$(BIN)/decodebench compare --roofline results/bench/speed
 	$(BIN)/decodebench compare results/bench/study
+	$(BIN)/decodebench compare results/bench/batching
 	$(BIN)/decodebench plot batch results/bench/study --out results/bench/batch.svg
 
 # the README's tables and pictures, from the recorded runs
