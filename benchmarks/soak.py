@@ -312,6 +312,7 @@ def main() -> int:
         "--max-rows", str(asked.max_rows), "--max-queue", str(asked.max_queue), *more,
     ]  # fmt: skip
     problems: list[str] = []
+    surroundings = environment(torch.device("cpu"))  # now, while the code is what the server is made of
     with tempfile.NamedTemporaryFile("w") as written, open(written.name, encoding="utf-8") as log:
         server = subprocess.Popen(command, stderr=written)
         try:
@@ -342,7 +343,7 @@ def main() -> int:
         "settings": {name: value for name, value in vars(asked).items() if name != "out"} | {"serve": more},
         "requests": sum(soak.outcomes.values()), "outcomes": dict(sorted(soak.outcomes.items())), "server": served,
         "memory": memory, "checked_alone": len(chosen), "problems": problems,
-        "environment": environment(torch.device("cpu")),
+        "environment": surroundings,
     }  # fmt: skip
     asked.out.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     print(f"{record['requests']} requests: {record['outcomes']}")
