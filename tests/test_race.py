@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import tiny
 from browser import Page, needs_browser
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -131,6 +131,7 @@ def test_the_replay_is_true_to_time() -> None:
 
 @settings(max_examples=25)
 @given(st.lists(st.text(alphabet="ab \n你🙂\t\x1b", max_size=6), max_size=12), st.integers(2, 12))
+@example([" ", "a你"], 2)  # the word goes to the next line, where the wide character does not fit beside it
 def test_layout_keeps_text_and_width(texts: list[str], width: int) -> None:
     lines = layout(texts, range(len(texts)), width)
     assert all(sum(cell_len(stretch.text) for stretch in line) <= width for line in lines)

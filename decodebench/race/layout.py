@@ -34,7 +34,7 @@ def layout(texts: Sequence[str], passes: Iterable[int], width: int) -> list[list
             wrapped = False
             continue
         if _columns(lines[-1]) + cell_len(character) > width:
-            lines.append([] if character == " " else _last_word(lines[-1], width))
+            lines.append([] if character == " " else _last_word(lines[-1], width - cell_len(character)))
             wrapped = True
         if character != " " or lines[-1] or not wrapped:  # a break takes the place of a space
             lines[-1].append((character, number))
@@ -50,11 +50,11 @@ def _columns(line: Sequence[tuple[str, int]]) -> int:
     return sum(cell_len(character) for character, _ in line)
 
 
-def _last_word(line: list[tuple[str, int]], width: int) -> list[tuple[str, int]]:
-    """Take the word that is being written off the end of a line, unless it is as long as the line."""
+def _last_word(line: list[tuple[str, int]], room: int) -> list[tuple[str, int]]:
+    """Take the word that is being written off the end of a line, unless it is the whole line or has more columns."""
     start = next((place + 1 for place in range(len(line) - 1, -1, -1) if line[place][0] == " "), 0)
     word = line[start:]
-    if start == 0 or _columns(word) >= width:
+    if start == 0 or _columns(word) > room:
         return []
     del line[start:]
     return word
