@@ -5,7 +5,7 @@ from tiny import run
 
 from decodebench.decoding import Request
 from decodebench.decoding.registry import method
-from decodebench.models import EMBEDDED, load_model
+from decodebench.models import EMBEDDED, LoadedModel, load_model
 from decodebench.models.adapters import SHIPPED, adapter_folder, base_of, shipped_names
 from decodebench.models.loading import read_card
 from decodebench.tasks.stepmath import problems
@@ -24,15 +24,28 @@ def test_every_adapter_is_small_and_says_how_it_was_made(name: str) -> None:
     assert adapter_folder(name) == folder
 
 
-def test_the_mars_adapter_takes_several_tokens_per_pass() -> None:
-    model = load_model("smollm2-135m-mars", device="cpu")
+def questions(model: LoadedModel, count: int) -> list[Request]:
+    """Problems that no adapter was trained on."""
     prompts = [
         model.tokenizer.apply_chat_template(
             [{"role": "user", "content": problem.question}], add_generation_prompt=True, return_dict=False
         )
-        for problem in problems("test", 6)
+        for problem in problems("test", count)
     ]
-    requests = [Request(tuple(prompt), max_new_tokens=96) for prompt in prompts]
-    generations = run(model, method("mars")(tau=0.9), requests, batch_size=6)
+    return [Request(tuple(prompt), max_new_tokens=96) for prompt in prompts]
+
+
+def test_the_mars_adapter_takes_several_tokens_per_pass() -> None:
+    model = load_model("smollm2-135m-mars", device="cpu")
+    generations = run(model, method("mars")(tau=0.9), questions(model, 6), batch_size=6)
     assert sum(len(g.tokens) for g in generations) > 1.5 * sum(g.passes for g in generations)
     assert any("The answer is" in g.text for g in generations)
+
+
+def test_the_medusa_heads_are_found_and_guess_well() -> None:
+    pytest.importorskip("medusa.model.utils", reason="needs the package medusa-llm, extra decodebench[medusa]")
+    model = load_model("smollm2-135m-mars", dtype="float32", device="cpu")
+    requests = questions(model, 3)
+    generations = run(model, method("medusa")(), requests, batch_size=3)
+    assert sum(len(g.tokens) for g in generations) > 1.5 * sum(g.passes for g in generations)
+    assert [g.tokens for g in generations] == [g.tokens for g in run(model, method("ar")(), requests, batch_size=3)]
