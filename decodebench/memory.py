@@ -35,7 +35,7 @@ def _left_in_groups() -> Iterator[int]:
         return
     group = GROUPS / line.removeprefix("0::").strip().lstrip("/")
     for folder in [group, *group.parents]:
-        if GROUPS not in [folder, *folder.parents]:
+        if not folder.is_relative_to(GROUPS):
             return
         try:
             limit, used = (folder / "memory.max").read_text().strip(), int((folder / "memory.current").read_text())

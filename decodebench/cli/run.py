@@ -172,9 +172,9 @@ def run(
         score_ar=score_ar,
         roofline=roofline,
     )
-    target = load_model(model, dtype, device, adapter)
-    target.graphs = graphs or target.device.type != "cuda"
     try:
+        target = load_model(model, dtype, device, adapter)
+        target.graphs = graphs or target.device.type != "cuda"
         outcomes = run_grid(cells, target, loaded, options)
     except KeyboardInterrupt:
         print(f"\nstopped: what is finished is recorded; go on with\n{resume_command(sys.argv[1:])}", file=sys.stderr)

@@ -171,8 +171,7 @@ class _Run:
     def keep_caches(self) -> None:
         """Leave caches and recordings to the next run."""
         for owner, cache in zip(self._owners(), self.rows.caches, strict=True):
-            if cache.graphs:
-                keep_cache(owner.model, cache)
+            keep_cache(owner.model, cache)
 
     def all(self) -> None:
         """Pass after pass: prompts while rows are free, else decoding; chunks of long prompts and decoding in turn."""

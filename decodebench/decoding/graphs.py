@@ -186,7 +186,7 @@ def take_cache(model: Module, rows: int, capacity: int) -> RaggedCache | None:
 
 
 def keep_cache(model: Module, cache: RaggedCache) -> None:
-    """Keep a cache and its recordings for the next run over this model, as long as the model lives."""
+    """Keep a cache for the next run over this model, as long as the model lives, if it has recordings."""
     if cache.graphs is not None:
         _kept[model] = _address(model), cache
 

@@ -51,7 +51,8 @@ class StopStrings:
         """
         # A token has a byte or more, so a string is among the last few; what precedes them may change how the first of
         # them is decoded, so a string that is found there is looked for in the whole.
-        near = before[-(max(map(_bytes, strings), default=0) + SPARE) :]
+        longest = max((len(string.encode()) for string in strings), default=0)
+        near = before[-(longest + SPARE) :]
         for count in range(1, len(new) + 1):
             if self._ends(near, new[:count], strings) and self._ends(before, new[:count], strings):
                 return count
@@ -103,7 +104,3 @@ def _suspects(tokenizer: Any, endings: str, vocabulary: int) -> np.ndarray:
 def _texts(tokenizer: Any, known: int) -> list[str]:
     """What each of the first ``known`` tokens says."""
     return list(tokenizer.batch_decode([[i] for i in range(known)], skip_special_tokens=False))
-
-
-def _bytes(string: str) -> int:
-    return len(string.encode())
