@@ -5,6 +5,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,34 +22,94 @@ from decodebench.decoding import (
     OnFinish,
     Request,
     Statistics,
+    knob,
 )
 from decodebench.decoding.forward import context_length
 from decodebench.decoding.stopping import StopStrings, cut
 from decodebench.errors import UserError
+from decodebench.methods.drafts import load_draft
 from decodebench.models import LoadedModel
 
 
 @dataclass
 class HFGenerate(Method):
-    """transformers' generate: static batches, left padding, its own cache and loop."""
+    """transformers' generate: static batches, left padding, its own cache and loop.
+
+    With a draft it is transformers' prompt lookup or assisted generation, which serve one request at a time.
+    """
 
     lossless = True
 
+    prompt_lookup: int | None = knob(None, "tokens per draft of transformers' prompt lookup; default: no drafts", low=1)
+    assistant: str | None = knob(
+        None, "the model of transformers' assisted generation: a built-in name, a folder, or a hub id"
+    )
+    assistant_tokens: int | None = knob(
+        None, "so many tokens in each of the assistant's drafts; default: transformers' own rule", low=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prompt_lookup and self.assistant:
+            raise UserError(f"--prompt-lookup {self.prompt_lookup} and --assistant {self.assistant}: give one of them")
+        if self.assistant_tokens and not self.assistant:
+            raise UserError(f"--assistant-tokens {self.assistant_tokens}: name the model with --assistant")
+
     def generator(self, model: LoadedModel, batch_size: int, batching: Batching = "continuous") -> Generator:
-        return _Generate(model, batch_size)
+        if batch_size > 1 and (self.prompt_lookup or self.assistant):
+            raise UserError(
+                f"hf-generate with drafts, --batch-size {batch_size}: transformers drafts for one request at a time"
+            )
+        return _Generate(model, batch_size, self._drafts(model))
+
+    def _drafts(self, model: LoadedModel) -> "_Drafts":
+        if self.prompt_lookup:
+            return _Drafts({"prompt_lookup_num_tokens": self.prompt_lookup})
+        if not self.assistant:
+            return _Drafts({})
+        fixed = {
+            "num_assistant_tokens": self.assistant_tokens,
+            "num_assistant_tokens_schedule": "constant",
+            "assistant_confidence_threshold": 0.0,
+        }
+        config = GenerationConfig(**(fixed if self.assistant_tokens else {}))
+        return _Drafts({"assistant_model": load_draft(self.assistant, model, "--assistant").model}, config)
+
+
+@dataclass
+class _Drafts:
+    """What makes ``generate`` draft.
+
+    Attributes:
+        arguments: of ``generate``.
+        config: of the assistant, where there is one: ``generate`` looks there how much it is to draft.
+    """
+
+    arguments: dict[str, Any]
+    config: GenerationConfig | None = None
+
+    def ready(self) -> AbstractContextManager[None]:
+        """While inside, the assistant drafts as told."""
+        return _configured(self.arguments["assistant_model"], self.config) if self.config else nullcontext()
 
 
 class _Clock(StoppingCriteria):
-    """Stops nothing; notes when each step ended."""
+    """Stops nothing; notes when each pass ended, and how long the answers were then."""
 
-    def __init__(self) -> None:
-        self.ticks = [time.perf_counter()]
+    def __init__(self, prompt: int) -> None:
+        self.prompt = prompt
+        self.ticks = [(time.perf_counter(), 0)]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         if input_ids.is_cuda:
             torch.cuda.synchronize(input_ids.device)
-        self.ticks.append(time.perf_counter())
+        self.ticks.append((time.perf_counter(), input_ids.shape[1] - self.prompt))
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+    def passes(self, tokens: int) -> tuple[list[int], list[float]]:
+        """Tokens and seconds of each pass until so many tokens were there."""
+        pairs = [(a, b) for a, b in itertools.pairwise(self.ticks) if a[1] < tokens]
+        return [min(b[1], tokens) - a[1] for a, b in pairs], [b[0] - a[0] for a, b in pairs]
 
 
 class _StopStrings(StoppingCriteria):
@@ -62,14 +123,16 @@ class _StopStrings(StoppingCriteria):
 
     def __init__(self, finder: StopStrings, strings: Sequence[str], prompt: int) -> None:
         self.finder, self.strings, self.prompt = finder, strings, prompt
+        self.seen = prompt
         self.ends: dict[int, int] = {}  # rows that met a stop string, and how many tokens they had then
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        suspects = self.finder.flag(input_ids[:, -1])
-        for row in [] if suspects is None else suspects.nonzero()[:, 0].tolist():
-            *before, new = input_ids[row, self.prompt :].tolist()
-            if row not in self.ends and self.finder.find(before, [new], self.strings):
+        suspects = self.finder.flag(input_ids[:, self.seen :])
+        for row, new in [] if suspects is None else suspects.nonzero().tolist():
+            *before, last = input_ids[row, self.prompt : self.seen + new + 1].tolist()
+            if row not in self.ends and self.finder.find(before, [last], self.strings):
                 self.ends[row] = len(before) + 1
+        self.seen = input_ids.shape[1]
         return torch.tensor([row in self.ends for row in range(input_ids.shape[0])], device=input_ids.device)
 
 
@@ -80,10 +143,10 @@ class _Generate(Generator):
     from one stream per batch (that of its first request's seed), so sampled text depends on the batch size.
     """
 
-    def __init__(self, model: LoadedModel, batch_size: int) -> None:
+    def __init__(self, model: LoadedModel, batch_size: int, drafts: _Drafts) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size {batch_size}: must be at least 1")
-        self.model, self.batch_size = model, batch_size
+        self.model, self.batch_size, self.drafts = model, batch_size, drafts
         self.context = context_length(model.model.config.get_text_config())
         self.statistics = Statistics()
 
@@ -132,30 +195,33 @@ class _Generate(Generator):
         vocabulary = self.model.model.get_output_embeddings().weight.shape[0]
         finder = StopStrings(tokenizer, first.stop, vocabulary, self.model.device)
         stop = _StopStrings(finder, first.stop, longest)
-        clock = _Clock()
-        with torch.inference_mode(), _own_defaults_off(self.model.model, config):
+        clock = _Clock(longest)
+        # nothing of the checkpoint's own, such as a repetition penalty
+        with torch.inference_mode(), _configured(self.model.model, config), self.drafts.ready():
             out = self.model.model.generate(
                 ids.to(self.model.device),
                 attention_mask=mask.to(self.model.device),
                 generation_config=config,
                 stopping_criteria=StoppingCriteriaList([stop, clock] if first.stop else [clock]),
+                **self.drafts.arguments,
             )[:, longest:].tolist()
-        self._count(clock.ticks)
+        self._count(clock)
         return [
-            self._generation(request, *self._end(tokens, stop.ends.get(row), limit), clock.ticks)
+            self._generation(request, *self._end(tokens, stop.ends.get(row), limit), clock)
             for row, (request, tokens) in enumerate(zip(requests, out, strict=True))
         ]
 
-    def _count(self, ticks: list[float]) -> None:
-        self.statistics.passes += len(ticks) - 1
-        self.statistics.prefill_seconds += ticks[1] - ticks[0]
-        self.statistics.decode_seconds += ticks[-1] - ticks[1]
+    def _count(self, clock: _Clock) -> None:
+        (begun, _), (prefilled, _), *_, (ended, _) = [*clock.ticks, clock.ticks[-1]]
+        self.statistics.passes += len(clock.ticks) - 1
+        self.statistics.prefill_seconds += prefilled - begun
+        self.statistics.decode_seconds += ended - prefilled
 
-    def _generation(self, request: Request, tokens: list[int], finish: Finish, ticks: list[float]) -> Generation:
-        seconds = [after - before for before, after in itertools.pairwise(ticks[: len(tokens) + 1])]
+    def _generation(self, request: Request, tokens: list[int], finish: Finish, clock: _Clock) -> Generation:
         text = cut(self.model.tokenizer, tokens, request.stop, self.model.stop_tokens)
+        (begun, _), (prefilled, _) = clock.ticks[:2]
         return Generation(
-            text, tokens, finish, [1] * len(tokens), seconds, ttft=ticks[1] - ticks[0], latency=ticks[-1] - ticks[0]
+            text, tokens, finish, *clock.passes(len(tokens)), ttft=prefilled - begun, latency=clock.ticks[-1][0] - begun
         )
 
     def _end(self, padded: list[int], string_end: int | None, limit: int) -> tuple[list[int], Finish]:
@@ -178,8 +244,8 @@ def _alike(a: Request, b: Request) -> bool:
 
 
 @contextlib.contextmanager
-def _own_defaults_off(model: Any, config: GenerationConfig) -> Iterator[None]:
-    """While inside, ``generate`` adds nothing of the checkpoint's own, such as a repetition penalty."""
+def _configured(model: Any, config: GenerationConfig) -> Iterator[None]:
+    """While inside, the model's own configuration of ``generate`` is this one."""
     before, model.generation_config = model.generation_config, config
     try:
         yield

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import save_tiny
 from hypothesis import HealthCheck, settings
 
 from decodebench.models import EMBEDDED, LoadedModel, load_model
@@ -40,3 +41,9 @@ def questions(embedded: LoadedModel) -> list[list[int]]:
         )
         for row in rows
     ]
+
+
+@pytest.fixture(scope="session")
+def draft_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny model that drafts for the others."""
+    return str(save_tiny(tmp_path_factory.mktemp("draft"), seed=3, num_hidden_layers=1))

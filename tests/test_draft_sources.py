@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from harness import save_tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import Recording, run, tiny, tokenizer
@@ -60,11 +59,6 @@ def continued(model: Any, text: list[int], k: int) -> list[int]:
 
 
 REQUESTS = [Request([5 + 7 * n] * (1 + 6 * n), 4 + 3 * n) for n in range(6)]
-
-
-@pytest.fixture(scope="module")
-def draft_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_tiny(tmp_path_factory.mktemp("draft"), seed=3, num_hidden_layers=1))
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])

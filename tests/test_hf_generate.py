@@ -2,8 +2,11 @@
 
 import dataclasses
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
+from harness import save_tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import run, tiny, tokenizer, tokens
@@ -11,6 +14,7 @@ from tiny import run, tiny, tokenizer, tokens
 from decodebench.decoding import Generation, Request, Sampling
 from decodebench.errors import UserError
 from decodebench.methods.ar import AR
+from decodebench.methods.drafts import load_draft
 from decodebench.methods.hf_generate import HFGenerate
 from decodebench.models import LoadedModel
 
@@ -98,6 +102,62 @@ def test_traces_count_one_token_per_pass() -> None:
         sum(generations[n].latency for n in (0, 2)),
         rel_tol=1e-6,
     )
+
+
+@settings(max_examples=40)
+@given(
+    prompts=st.lists(st.lists(st.integers(3, 12), min_size=1, max_size=30), min_size=1, max_size=3),
+    limit=st.sampled_from([1, 4, 12]),
+    stop=STOPS,
+    stop_tokens=st.frozensets(st.integers(0, 299), max_size=20),
+    drafts=st.sampled_from([{"prompt_lookup": 3}, {"assistant_tokens": 2}, {"assistant_tokens": 7}, {}]),
+)
+def test_drafts_change_no_greedy_answer(
+    draft_folder: str, prompts: list[list[int]], limit: int, stop: list[str], stop_tokens: frozenset[int], drafts: Any
+) -> None:
+    model = dataclasses.replace(tiny("llama"), stop_tokens=stop_tokens)
+    requests = [Request(prompt, limit, stop=stop) for prompt in prompts]
+    assistant = None if "prompt_lookup" in drafts else draft_folder
+    generations = HFGenerate(assistant=assistant, **drafts).generator(model, 1).generate(requests)
+    assert said(generations) == said(run(model, AR(), requests, 1))
+    for g in generations:
+        assert sum(g.committed) == len(g.tokens)
+        assert min(g.committed) >= 1
+        assert len(g.pass_seconds) == len(g.committed)
+
+
+def test_drafts_that_are_right_save_passes(tmp_path: Path) -> None:
+    itself = str(save_tiny(tmp_path))
+    model = tiny("llama", stop=False)
+    engine = HFGenerate(assistant=itself, assistant_tokens=3).generator(model, 1)
+    generations = engine.generate([Request([9] * 7, 8), Request([8] * 30, 5)])
+    assert [g.committed for g in generations] == [[4, 4], [4, 1]]
+    assert engine.statistics.passes == 4
+
+
+def test_the_assistants_own_settings_come_back(draft_folder: str) -> None:
+    model = tiny("llama")
+    method = HFGenerate(assistant=draft_folder, assistant_tokens=3)
+    engine = method.generator(model, 1)
+    assistant = load_draft(draft_folder, model, "--assistant").model
+    before = assistant.generation_config
+    engine.generate([Request([9] * 7, 6)])
+    assert assistant.generation_config is before
+
+
+@pytest.mark.parametrize(
+    ("knobs", "batch_size", "message"),
+    [
+        ({"prompt_lookup": 4, "assistant": "x"}, 1, r"^--prompt-lookup 4 and --assistant x: give one of them$"),
+        ({"assistant_tokens": 4}, 1, r"^--assistant-tokens 4: name the model with --assistant$"),
+        ({"prompt_lookup": 0}, 1, r"^--prompt-lookup 0: must be at least 1$"),
+        ({"prompt_lookup": 4}, 2, r"^hf-generate with drafts, --batch-size 2: transformers drafts for one request"),
+        ({"assistant": "./nowhere"}, 1, r"^--assistant: model folder './nowhere' does not exist$"),
+    ],
+)
+def test_wrong_settings_are_refused(knobs: Any, batch_size: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        HFGenerate(**knobs).generator(tiny("llama"), batch_size)
 
 
 def test_it_says_that_it_cannot_stream() -> None:

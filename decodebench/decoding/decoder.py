@@ -114,7 +114,7 @@ class Method(ABC):
     """
 
     lossless: ClassVar[bool]
-    """True where greedy output must equal plain autoregressive decoding, token for token."""
+    """True where greedy output, at the default knobs, must equal plain autoregressive decoding, token for token."""
 
     needs: ClassVar[str] = ""
     """What must be there besides a model (training, a draft model, heads), in a few words; empty for nothing."""

@@ -29,7 +29,8 @@ from decodebench.decoding.feed import Feed, ListFeed, Pass, unstarted
 from decodebench.decoding.footprint import check_memory
 from decodebench.decoding.forward import WindowModel, round_up
 from decodebench.decoding.graphs import CudaRecorder, PassGraphs, Recorder, keep_cache, take_cache
-from decodebench.decoding.layout import lay_out, sees
+from decodebench.decoding.inputs import PassInputs
+from decodebench.decoding.layout import chunk, lay_out
 from decodebench.decoding.request import Finish, Generation, Progress, Request
 from decodebench.decoding.rows import Rows
 from decodebench.decoding.stopping import StopStrings, cut
@@ -217,14 +218,10 @@ class _Run:
         begun = time.perf_counter()
         self.rows.refresh_tau(rows, self.decoder.default_tau)
         batch = self.rows.batch(rows, partial(self._draft_pass, rows), partial(self.clock.part, "draft"))
-        slots = batch.cached[:, None] + torch.arange(size, device=batch.cached.device)
-        tokens = batch.tokens.gather(1, slots)
-        longest = int(batch.host_cached.max())
-        self.model.forward(
-            self.rows.caches[0], rows, tokens, slots, slots[:, :0], longest, sees=sees(batch, self.decoder, slots)
-        )
+        inputs = chunk(batch, self.decoder, size)
+        self.model.forward(self.rows.caches[0], rows, inputs, int(batch.host_cached.max()))
         with self.clock.part("draft"):
-            self.decoder.read(batch, tokens, slots)
+            self.decoder.read(batch, inputs.tokens, inputs.slots)
         batch.cached.add_(size)
         self.rows.host_cached[rows] += size
         if self.model.device.type == "cuda":  # the next pass is not to be charged with what this one takes
@@ -298,20 +295,16 @@ class _Run:
         assert self.decoder.drafter is not None
         self.engine.statistics.draft_passes += 1
         decodes = rows.start < self.rows.decoding
-        return self.decoder.drafter.forward(
-            self.rows.caches[-1], rows, tokens, slots, select, longest_cached, again=decodes
-        )
+        inputs = PassInputs(tokens, slots, select)
+        return self.decoder.drafter.forward(self.rows.caches[-1], rows, inputs, longest_cached, again=decodes)
 
     def _forward(self, rows: slice, batch: Batch, draft: Draft | None) -> Tensor:
         """Run the model on every row's pending tokens and draft."""
         again = not batch.fresh and self.decoder.max_pending is not None
         cache = self.rows.caches[0]
-        window = lay_out(batch, draft, self.decoder, few_shapes=again and cache.graphs is not None)
+        inputs = lay_out(batch, draft, self.decoder, few_shapes=again and cache.graphs is not None)
         with self.clock.part("model"):
-            logits = self.model.forward(
-                cache, rows, window.tokens, window.slots, window.select, int(batch.host_cached.max()),
-                window.positions, window.visible, sees(batch, self.decoder, window.slots), again, window.packed,
-            )  # fmt: skip
+            logits = self.model.forward(cache, rows, inputs, int(batch.host_cached.max()), again)
         wanted = 1 + (draft.tokens.shape[1] if draft else 0)
         self.model.hidden = self.model.hidden[:, :wanted]
         return logits[:, :wanted]

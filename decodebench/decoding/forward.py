@@ -79,50 +79,23 @@ class WindowModel:
         return (self.hidden, *rest)
 
     def forward(
-        self,
-        cache: RaggedCache,
-        rows: slice,
-        tokens: Tensor,
-        slots: Tensor,
-        select: Tensor,
-        longest_cached: int,
-        positions: Tensor | None = None,
-        visible_draft: tuple[Tensor, Tensor, Tensor] | None = None,
-        sees: Tensor | None = None,
-        again: bool = False,
-        packed: Tensor | None = None,
+        self, cache: RaggedCache, rows: slice, inputs: PassInputs, longest_cached: int, again: bool = False
     ) -> Tensor:
-        """Logits ``[rows, n, vocab]`` of the slots in ``select``.
+        """Logits ``[rows, n, vocab]`` of the slots that are selected.
 
         Args:
             cache: receives the window's keys and values, at each row's own offset.
             rows: which slots of the cache take part.
-            tokens: ``[rows, width]`` the windows.
-            slots: ``[rows, width]`` where in its row of the cache each token goes.
-            select: ``[rows, n]`` window slots whose logits are wanted.
+            inputs: of these rows.
             longest_cached: the maximum of ``cached``, known on the host.
-            positions: ``[rows, width]`` where they differ from ``slots`` (trees).
-            visible_draft: ``(query [rows, d], key [rows, d], mask [rows or 1, d, d])``: these window slots see these
-                slots of the cache as the mask says, instead of causally.
-            sees: ``[rows, width]`` the last slot of the cache that each window slot sees; ``None`` is its own.
             again: whether more passes like this one will come, so that it is worth recording where passes are.
-            packed: ``[n]`` which slots of the windows, flattened, hold more than padding; others are not fed. ``None``
-                feeds all.
         """
-        if positions is None:
-            positions = slots
-        if cache.capacity > self.context:  # padding and masks may lie beyond the positions that the model knows
-            positions = positions.clamp(max=self.context - 1)
-        inputs = PassInputs(tokens, slots, select, positions, sees)
-        if visible_draft is not None:
-            inputs.draft_query, inputs.draft_key, rule = visible_draft
-            inputs.draft_rule = rule.expand(tokens.shape[0], -1, -1)
-        longest = longest_cached + tokens.shape[1]
+        longest = longest_cached + inputs.tokens.shape[1]
         done = cache.graphs.run(self, inputs, longest) if cache.graphs and again and rows.start == 0 else None
         if done is None:
             # one row, one token: everything in the cache is visible, and no mask is needed
-            read = longest if tokens.numel() == 1 else min(round_up(longest, READ_STEP), cache.capacity)
-            done = self.compute(cache, _window(rows, slots, read, packed), inputs)
+            read = longest if inputs.tokens.numel() == 1 else min(round_up(longest, READ_STEP), cache.capacity)
+            done = self.compute(cache, _window(rows, inputs, read), inputs)
         logits, self.hidden = done
         return logits
 
@@ -130,10 +103,13 @@ class WindowModel:
         """Logits ``[rows, n, vocab]`` and what they were made of, ``[rows, n, hidden_size]``, from tensors alone."""
         alone = inputs.tokens.numel() == 1 and cache.graphs is None
         mask = None if alone else self._fold(inputs.visible(window.read))
-        tokens, positions, self._select = inputs.tokens, inputs.positions, (window.write[0], inputs.select)
-        if window.packed is not None:
-            tokens, positions = (each.flatten()[window.packed][None] for each in (tokens, positions))
-            self._select = _packed_places(window.packed, inputs.select, window.width)
+        tokens, self._select = inputs.tokens, (window.write[0], inputs.select)
+        positions = inputs.slots if inputs.positions is None else inputs.positions
+        if cache.capacity > self.context:  # padding and masks may lie beyond the positions that the model knows
+            positions = positions.clamp(max=self.context - 1)
+        if inputs.packed is not None:
+            tokens, positions = (each.flatten()[inputs.packed][None] for each in (tokens, positions))
+            self._select = _packed_places(inputs.packed, inputs.select, window.width)
         cache.window = current.window = window
         try:
             out = self.model(
@@ -150,7 +126,8 @@ class WindowModel:
         return mask.repeat(1, self.group, 1)[:, None]
 
 
-def _window(rows: slice, slots: Tensor, read: int, packed: Tensor | None) -> Window:
+def _window(rows: slice, inputs: PassInputs, read: int) -> Window:
+    slots, packed = inputs.slots, inputs.packed
     width = slots.shape[1]
     if packed is None:
         return Window(rows, (torch.arange(slots.shape[0], device=slots.device)[:, None], slots), read, width)

@@ -8,25 +8,29 @@ from torch import Tensor
 
 @dataclass
 class PassInputs:
-    """What a pass is told on the device; see :meth:`.forward.WindowModel.forward` for what it means.
+    """What a pass is told on the device.
 
     Attributes:
-        tokens: ``[rows, width]``.
-        slots: ``[rows, width]``.
-        select: ``[rows, n]``.
-        positions: ``[rows, width]``.
-        sees: ``[rows, width]`` or ``None``.
-        draft_query, draft_key, draft_rule: ``[rows, d]``, ``[rows, d]`` and bool ``[rows, d, d]``, all or none.
+        tokens: ``[rows, width]`` the windows.
+        slots: ``[rows, width]`` where in its row of the cache each token goes.
+        select: ``[rows, n]`` window slots whose logits are wanted.
+        positions: ``[rows, width]`` where they differ from ``slots`` (trees).
+        sees: ``[rows, width]`` the last slot of the cache that each window slot sees; ``None`` is its own.
+        draft_query, draft_key, draft_rule: ``[rows, d]``, ``[rows, d]`` and bool ``[rows, d, d]``, all or none: these
+            window slots see these slots of the cache as the rule says, instead of causally.
+        packed: ``[n]`` which slots of the windows, flattened, hold more than padding; others are not fed. ``None``
+            feeds all. Not of passes that are recorded, since its length varies.
     """
 
     tokens: Tensor
     slots: Tensor
     select: Tensor
-    positions: Tensor
+    positions: Tensor | None = None
     sees: Tensor | None = None
     draft_query: Tensor | None = None
     draft_key: Tensor | None = None
     draft_rule: Tensor | None = None
+    packed: Tensor | None = None
 
     def named(self) -> dict[str, Tensor]:
         """Those that there are."""

@@ -1,31 +1,18 @@
 """Where the tokens of a pass go: each row's window, pending tokens before draft."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from decodebench.decoding.decoder import Batch, Decoder, Draft
 from decodebench.decoding.forward import round_up, window_width
+from decodebench.decoding.inputs import PassInputs
 
 PACK_STEP = 8
 WORTH_PACKING = 0.9  # of the slots: to pack windows takes time, too
 
 
-@dataclass
-class Layout:
-    """The windows of a pass; its attributes are arguments of :meth:`.forward.WindowModel.forward`."""
-
-    tokens: Tensor
-    slots: Tensor
-    select: Tensor
-    positions: Tensor | None = None
-    visible: tuple[Tensor, Tensor, Tensor] | None = None
-    packed: Tensor | None = None
-
-
-def lay_out(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: bool) -> Layout:
+def lay_out(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: bool) -> PassInputs:
     """The windows of a pass over these rows; the draft is written into ``batch.tokens``, behind the committed text.
 
     Args:
@@ -40,14 +27,21 @@ def lay_out(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: boo
     slots = (batch.cached[:, None] + ahead[:width]).clamp_(max=last)
     pending = (batch.total - batch.cached)[:, None]
     select = (pending - 1 + ahead[:predictions]).clamp_(max=width - 1)
-    layout = Layout(batch.tokens.gather(1, slots), slots, select)
+    inputs = PassInputs(batch.tokens.gather(1, slots), slots, select, sees=_sees(batch, decoder, slots))
     if draft and draft.offset is not None:
-        layout.positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
-    if batch.total.device.type == "cpu" and not (few_shapes or (draft and draft.width)):
-        layout.packed = _packed(batch.pending + size, width)
+        inputs.positions = slots.scatter(1, pending + ahead[:size], batch.total[:, None] + draft.offset)
     if draft and draft.mask is not None:
-        layout.visible = (pending + ahead[:size], batch.total[:, None] + ahead[:size], draft.mask)
-    return layout
+        inputs.draft_query, inputs.draft_key = pending + ahead[:size], batch.total[:, None] + ahead[:size]
+        inputs.draft_rule = draft.mask.expand(batch.rows, -1, -1)
+    if batch.total.device.type == "cpu" and not (few_shapes or (draft and draft.width)):
+        inputs.packed = _packed(batch.pending + size, width)
+    return inputs
+
+
+def chunk(batch: Batch, decoder: Decoder, size: int) -> PassInputs:
+    """The next so many tokens of prompts that are being read; nothing is predicted from them."""
+    slots = batch.cached[:, None] + torch.arange(size, device=batch.cached.device)
+    return PassInputs(batch.tokens.gather(1, slots), slots, slots[:, :0], sees=_sees(batch, decoder, slots))
 
 
 def _shape(batch: Batch, draft: Draft | None, decoder: Decoder, few_shapes: bool) -> tuple[int, int]:
@@ -76,7 +70,7 @@ def _packed(used: np.ndarray, width: int) -> Tensor | None:
     return torch.from_numpy(np.sort(order[:fed]))
 
 
-def sees(batch: Batch, decoder: Decoder, slots: Tensor) -> Tensor | None:
+def _sees(batch: Batch, decoder: Decoder, slots: Tensor) -> Tensor | None:
     """The last slot that each one sees; ``None`` where that is its own."""
     block = decoder.block
     if block is None:

@@ -7,6 +7,7 @@ import torch
 
 from decodebench.decoding import Request
 from decodebench.decoding.forward import WindowModel, round_up
+from decodebench.decoding.inputs import PassInputs
 from decodebench.evaluation.lm import Key
 from decodebench.models import LoadedModel
 from decodebench.records import RunStore
@@ -48,7 +49,8 @@ def score_output(window: WindowModel, prompt: Sequence[int], tokens: Sequence[in
     answer = torch.tensor(tokens, device=window.device)
     slots = torch.arange(ids.shape[1], device=window.device)[None]
     cache = window.new_cache(1, round_up(ids.shape[1] + 1, 64))
-    logits = window.forward(cache, slice(0, 1), ids, slots, slots[:, len(prompt) - 1 :], 0)[0].float()
+    inputs = PassInputs(ids, slots, slots[:, len(prompt) - 1 :])
+    logits = window.forward(cache, slice(0, 1), inputs, 0)[0].float()
     chosen = logits.gather(-1, answer[:, None])[:, 0] - logits.logsumexp(-1)
     return {
         "ar_logprobs": [round(value, 5) for value in chosen.tolist()],

@@ -8,6 +8,7 @@ import torch
 
 from decodebench.decoding import Generation, Generator, Request
 from decodebench.decoding.forward import WindowModel, round_up
+from decodebench.decoding.inputs import PassInputs
 from decodebench.decoding.registry import method
 from decodebench.evaluation.grid import Cell
 from decodebench.evaluation.lm import Key
@@ -140,4 +141,4 @@ def last_logits(window: WindowModel, tokens: Sequence[int]) -> torch.Tensor:
     ids = torch.tensor([tokens], device=window.device)
     slots = torch.arange(len(tokens), device=window.device)[None]
     cache = window.new_cache(1, round_up(len(tokens), 64))
-    return window.forward(cache, slice(0, 1), ids, slots, slots[:, -1:], 0)[0, 0].float()
+    return window.forward(cache, slice(0, 1), PassInputs(ids, slots, slots[:, -1:]), 0)[0, 0].float()

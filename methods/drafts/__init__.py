@@ -2,7 +2,7 @@
 
 from decodebench.methods.drafts.early_exit import EarlyExit
 from decodebench.methods.drafts.lookup import Lookup
-from decodebench.methods.drafts.model import DraftModel
+from decodebench.methods.drafts.model import DraftModel, load_draft
 from decodebench.methods.drafts.source import DraftSource, Proposal
 
-__all__ = ["DraftModel", "DraftSource", "EarlyExit", "Lookup", "Proposal"]
+__all__ = ["DraftModel", "DraftSource", "EarlyExit", "Lookup", "Proposal", "load_draft"]

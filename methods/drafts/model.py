@@ -69,8 +69,7 @@ class DraftModel(ModelSource):
         self.name = name
 
     def bind(self, model: LoadedModel, k: int) -> None:
-        draft = _load(self.name, str(model.dtype).removeprefix("torch."), str(model.device))
-        _check_vocabulary(draft, model)
+        draft = load_draft(self.name, model, "--draft-model")
         self.drafter = WindowModel(draft.model)
         self.vocabulary = model.model.get_output_embeddings().weight.shape[0]
         self.words = draft.model.get_input_embeddings().weight.shape[0]
@@ -90,20 +89,29 @@ class DraftModel(ModelSource):
         return tokens if self.words >= self.vocabulary else tokens.clamp(max=self.words - 1)
 
 
-@lru_cache(maxsize=4)  # every repeat of a run binds its method anew
-def _load(name: str, dtype: str, device: str) -> LoadedModel:
+def load_draft(name: str, target: LoadedModel, flag: str) -> LoadedModel:
+    """A model that drafts for the target, in its dtype and on its device.
+
+    Args:
+        name: as :func:`decodebench.models.load_model` takes it.
+        flag: that named it, for messages.
+
+    Raises:
+        UserError: where it cannot be loaded, or has another vocabulary.
+    """
     try:
-        return load_model(name, dtype, device)
+        draft = _load(name, str(target.dtype).removeprefix("torch."), str(target.device))
     except UserError as error:
-        raise UserError(f"--draft-model: {error}") from error
-
-
-def _check_vocabulary(draft: LoadedModel, target: LoadedModel) -> None:
-    """Raise a UserError unless tokens mean the same to both; one may have more of them."""
+        raise UserError(f"{flag}: {error}") from error
+    # tokens must mean the same to both; one may have more of them
     small, large = sorted((draft.tokenizer.get_vocab(), target.tokenizer.get_vocab()), key=len)
     other = next((token for token, index in small.items() if large.get(token) != index), None)
     if other is not None:
         raise UserError(
-            f"--draft-model {draft.name}: its vocabulary is not that of {target.name} (they differ in {other!r}): "
+            f"{flag} {name}: its vocabulary is not that of {target.name} (they differ in {other!r}): "
             "take a draft model with the same tokenizer"
         )
+    return draft
+
+
+_load = lru_cache(maxsize=4)(load_model)  # every repeat of a run binds its method anew
