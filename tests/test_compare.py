@@ -166,6 +166,8 @@ def test_numbers(results: Path) -> None:
     assert frame.iloc[1]["equal_outputs"] == 1.0
     assert 0 < row["equal_outputs"] < 1
     assert base["speedup"] == 1.0
+    assert row["draft_share"] == pytest.approx(0.02)
+    assert math.isnan(base["draft_share"])
     assert math.isnan(base["difference"])
 
 

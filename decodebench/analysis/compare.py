@@ -21,6 +21,7 @@ COLUMNS = [
     *("equal_outputs", "equal_tokens", "first_difference", "ar_logprob", "ar_logprob_low", "ar_logprob_high"),
     *("ar_logprob_difference", "ar_logprob_difference_low", "ar_logprob_difference_high"),
     *("tokens_per_pass", "repeats", "tokens_per_second", "tokens_per_second_min", "tokens_per_second_max"),
+    "draft_share",
     *("speedup", "speedup_min", "speedup_max", "speedup_low", "speedup_high"),
     *("latency_p50", "latency_p95", "latency_p99", "ttft_p50", "ttft_p95", "ttft_p99", "peak_memory_bytes", "pareto"),
 ]
@@ -41,9 +42,10 @@ def compare_runs(runs: Sequence[Run], baseline: str = "ar", *, paired: bool = Tr
         at the 5 % level. `equal_outputs` is the share of requests whose tokens equal the baseline's, `equal_tokens`
         the share of equal tokens (at the same position, of the longer output), `first_difference` the median position
         of the first one that differs, where one does; `ar_logprob` the mean log-probability of a token in the model's
-        AR mode (nats), averaged over outputs. `pareto` says whether no other setting of the task and batch size is
-        better in score or speed without being worse in the other. Blank where a run cannot give a number. Sorted by
-        task and batch size, the baseline first, then by method and falling τ.
+        AR mode (nats), averaged over outputs; `draft_share` the share of the time that went into making drafts.
+        `pareto` says whether no other setting of the task and batch size is better in score or speed without being
+        worse in the other. Blank where a run cannot give a number. Sorted by task and batch size, the baseline first,
+        then by method and falling τ.
 
     Raises:
         UserError: the baseline is ambiguous.
@@ -92,14 +94,15 @@ def _own_row(run: Run) -> dict[str, Any]:
         interval = mean_interval(score["value"], score["sd"], score["n"])
         row |= {"score_low": interval.low, "score_high": interval.high}
     row |= {name: aggregates[name] for name in ("documents", "failed_requests", "tokens_per_pass")}
-    speed = aggregates["tokens_per_second"]
+    speed, repeats = aggregates["tokens_per_second"], aggregates["repeats"]
+    drafting, whole = (sum(repeat[name] or 0 for repeat in repeats) for name in ("draft_seconds", "seconds"))
     row |= {
         "repeats": run.record["repeats"],
         "tokens_per_second": speed["median"],
         "tokens_per_second_min": speed["min"],
         "tokens_per_second_max": speed["max"],
-        "peak_memory_bytes": max((repeat["peak_memory_bytes"] or 0 for repeat in aggregates["repeats"]), default=0)
-        or None,
+        "draft_share": drafting / whole if drafting else None,
+        "peak_memory_bytes": max((repeat["peak_memory_bytes"] or 0 for repeat in repeats), default=0) or None,
     }
     row |= {f"latency_{name}": aggregates["latency"][name] for name in ("p50", "p95", "p99")}
     row |= {f"ttft_{name}": aggregates["ttft"].get(name) for name in ("p50", "p95", "p99")}

@@ -183,6 +183,7 @@ VIEW: list[tuple[str, str, Callable[[Row], str]]] = [
     ("tok/pass", ALWAYS, _if_known("tokens_per_pass", lambda row: f"{row['tokens_per_pass']:.2f}")),
     ("tok/s", ALWAYS, _if_known("tokens_per_second", _speed)),
     ("min–max", NEVER, _if_known("tokens_per_second", _speed_spread)),
+    ("draft %", NEVER, _if_known("draft_share", lambda row: f"{100 * row['draft_share']:.1f}")),
     ("speed-up", ALWAYS, _if_known("speedup", speedup_cell)),
     ("p50 s", ALWAYS, _if_known("latency_p50", lambda row: number(row["latency_p50"]))),
     ("p95 s", UNSCORED, _if_known("latency_p95", lambda row: number(row["latency_p95"]))),
