@@ -17,9 +17,10 @@ from decodebench.training.attention import PACKED, pieces
 from decodebench.training.layout import Layout
 from decodebench.training.learner import Learner
 from decodebench.training.recipe import Recipe
-from decodebench.training.run import Options, train
+from decodebench.training.run import train
 from decodebench.training.samples import Sample
 from decodebench.training.trainer import TwoStreamTrainer
+from decodebench.training.work import Options
 
 MASK = int(tokenizer().mask_token_id)
 

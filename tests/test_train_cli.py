@@ -114,7 +114,7 @@ def test_a_mistake_gets_one_line_and_exit_code_2_and_leaves_nothing_behind(
 def test_too_little_memory_says_how_much_and_what_to_lower(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "available_memory", lambda _: 300 << 20)
+    monkeypatch.setattr("decodebench.training.work.available_memory", lambda _: 300 << 20)
     for more in ((), ("--dry-run",)):
         code, out, err = call(place, capsys, monkeypatch, *MARS, *more)
         assert (code, out) == (2, "")

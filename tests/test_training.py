@@ -24,7 +24,8 @@ from decodebench.methods.mars import MARS, find_mask
 from decodebench.models import load_model
 from decodebench.training import run as runs
 from decodebench.training.recipe import Recipe
-from decodebench.training.run import Options, dry, train
+from decodebench.training.run import dry, train
+from decodebench.training.work import Options, Work
 
 TEXT = torch.arange(20, 50)[None]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
@@ -319,7 +320,7 @@ def test_a_launcher_that_starts_one_process_instead_of_several_is_remarked_upon(
 
 
 def work(**changes: Any) -> Any:
-    return runs._Work.of(Recipe(**(SETTINGS | changes)), Options(Path("nowhere"), device="cpu"))
+    return Work.of(Recipe(**(SETTINGS | changes)), Options(Path("nowhere"), device="cpu"))
 
 
 def test_what_is_held_out_is_not_trained_on_and_the_digest_is_of_all() -> None:
@@ -340,7 +341,7 @@ def test_long_samples_are_dropped_or_cut_and_counted(place: Path) -> None:
     for over_long, counts in (("drop", (3, 0)), ("cut", (0, 3))):
         plan = work(data="long.jsonl", over_long=over_long, max_length=90, eval_samples=2).plan
         assert (plan.dropped, plan.cut) == counts
-        assert f"3 {'dropped' if over_long == 'drop' else 'cut'}" in runs.describe(plan)[0]
+        assert f"3 {'dropped' if over_long == 'drop' else 'cut'}" in plan.describe()[0]
 
 
 def test_a_dry_run_plans_and_writes_nothing(place: Path) -> None:

@@ -26,8 +26,9 @@ from decodebench.models import LoadedModel, load_model
 from decodebench.training.diffusion import Context, drawn, laid_out_length, lay_out
 from decodebench.training.layout import IGNORE, Slots, block_mask, sees
 from decodebench.training.recipe import Recipe
-from decodebench.training.run import Options, dry
+from decodebench.training.run import dry
 from decodebench.training.samples import Sample
+from decodebench.training.work import Options
 
 END = int(tokenizer().eos_token_id)
 both = pytest.mark.parametrize("context", CONTEXTS)

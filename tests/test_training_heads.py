@@ -30,8 +30,9 @@ from decodebench.training.heads import Headed
 from decodebench.training.layout import IGNORE, lay_out, look_ahead
 from decodebench.training.learner import prepare
 from decodebench.training.recipe import Recipe
-from decodebench.training.run import Options, dry
+from decodebench.training.run import dry
 from decodebench.training.samples import Sample
+from decodebench.training.work import Options
 
 KINDS: dict[str, dict[str, Any]] = {
     "qwen2": {},
@@ -367,6 +368,6 @@ def test_the_command_line_knows_what_each_objective_needs(
 def test_too_little_memory_is_not_answered_with_an_option_that_is_not_there(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decodebench.training.run.available_memory", lambda _: 1 << 20)
+    monkeypatch.setattr("decodebench.training.work.available_memory", lambda _: 1 << 20)
     with pytest.raises(UserError, match=r"GiB are free: lower --micro-batch or --max-length$"):
         fit(tmp_path / "out", **of(place, "medusa"))

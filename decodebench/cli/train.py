@@ -153,7 +153,8 @@ for command, signature in SIGNATURES.items():
 
 def _train(objective: "Objective", dry_run: bool, **values: Any) -> None:
     from decodebench.training.recipe import Recipe
-    from decodebench.training.run import Options, dry, train
+    from decodebench.training.run import dry, train
+    from decodebench.training.work import Options
 
     # what libraries say of each other's deprecated names is nothing that the user could change
     warnings.simplefilter("ignore", FutureWarning)

@@ -56,6 +56,17 @@ class Plan:
                 + (", or add --gradient-checkpointing" if checkpointing else "")
             )
 
+    def describe(self) -> list[str]:
+        """The plan in a few lines."""
+        left_out = "".join(f", {n} {what}" for n, what in ((self.dropped, "dropped"), (self.cut, "cut")) if n)
+        return [
+            f"{self.samples} samples, {self.held_out} held out{left_out}; {self.response_tokens} response tokens",
+            f"{self.rows} rows of {self.row_length} slots ({self.padding:.0%} padding), {self.steps} steps of "
+            f"{self.accumulation} passes",
+            f"{self.trainable / 1e6:.1f}M trained weights, about {self.memory_bytes / GIB:.1f} GiB of memory "
+            f"({self.available_bytes / GIB:.1f} free)",
+        ]
+
 
 def accumulation(recipe: Recipe, processes: int) -> int:
     """Forward passes per optimizer step and process.
