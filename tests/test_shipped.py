@@ -44,8 +44,17 @@ def test_the_mars_adapter_takes_several_tokens_per_pass() -> None:
 
 def test_the_medusa_heads_are_found_and_guess_well() -> None:
     pytest.importorskip("medusa.model.utils", reason="needs the package medusa-llm, extra decodebench[medusa]")
+    check_guesses("medusa")
+
+
+def test_the_exit_head_is_found_and_guesses_well() -> None:
+    check_guesses("speculative", draft_source="early-exit:6")
+
+
+def check_guesses(name: str, **knobs: str) -> None:
+    """The answers are autoregressive decoding's, in far fewer passes."""
     model = load_model("smollm2-135m-mars", dtype="float32", device="cpu")
     requests = questions(model, 3)
-    generations = run(model, method("medusa")(), requests, batch_size=3)
+    generations = run(model, method(name)(**knobs), requests, batch_size=3)
     assert sum(len(g.tokens) for g in generations) > 1.5 * sum(g.passes for g in generations)
     assert [g.tokens for g in generations] == [g.tokens for g in run(model, method("ar")(), requests, batch_size=3)]
