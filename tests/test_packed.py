@@ -123,7 +123,7 @@ def test_layers_with_one_input_become_one_product_and_leave_nothing_behind() -> 
         assert product.input is None
         assert product.parts == [None] * 3
         kept = packed._packed[model.q_proj].weight
-    model.k_proj.weight.mul_(2)
+    model.k_proj.bias.add_(1)
     with torch.inference_mode(), packed_weights(model):
         assert packed._packed[model.q_proj].weight is not kept
         torch.testing.assert_close(

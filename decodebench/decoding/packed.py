@@ -24,7 +24,7 @@ class _Copy:
     """Weights of layers, one below the other, in oneDNN's layout."""
 
     of: list[tuple[Tensor, int]]
-    """The layers' own weights, and their versions."""
+    """The layers' own weights and biases, and their versions."""
     weight: Tensor
     bias: Tensor | None
 
@@ -113,8 +113,7 @@ def _groups(model: Module) -> list[Layers]:
 def _pack(layers: Layers) -> _Copy:
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
     weight = torch.cat([layer.weight for layer in layers])
-    of = [(layer.weight, _version(layer.weight)) for layer in layers]
-    return _Copy(of, _ops()._reorder_linear_weight(weight, ROWS), bias)
+    return _Copy(_state(layers), _ops()._reorder_linear_weight(weight, ROWS), bias)
 
 
 def _can_pack(layer: Module) -> TypeGuard[Linear]:
@@ -124,15 +123,13 @@ def _can_pack(layer: Module) -> TypeGuard[Linear]:
 
 
 def _is_packed(layers: Layers) -> bool:
-    copy = _packed.get(layers[0])
-    if copy is None or len(copy.of) != len(layers):
-        return False
-    now = [(layer.weight, _version(layer.weight)) for layer in layers]
-    return all(a is b and v == w for (a, v), (b, w) in zip(copy.of, now, strict=True))
+    of, now = (_packed[layers[0]].of if layers[0] in _packed else []), _state(layers)
+    return len(of) == len(now) and all(a is b and v == w for (a, v), (b, w) in zip(of, now, strict=True))
 
 
-def _version(weight: Tensor) -> int:
-    return 0 if weight.is_inference() else weight._version
+def _state(layers: Layers) -> list[tuple[Tensor, int]]:
+    tensors = (tensor for layer in layers for tensor in (layer.weight, layer.bias) if tensor is not None)
+    return [(tensor, 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
 def _available() -> bool:
