@@ -1,11 +1,10 @@
 """transformers' own ``generate``: in the tool so that anyone can see that the baseline is honest."""
 
-import contextlib
 import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -243,7 +242,7 @@ def _alike(a: Request, b: Request) -> bool:
     return settings(a) == settings(b)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _configured(model: Any, config: GenerationConfig) -> Iterator[None]:
     """While inside, the model's own configuration of ``generate`` is this one."""
     before, model.generation_config = model.generation_config, config
