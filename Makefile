@@ -29,7 +29,7 @@ bench: $(VENV)/.installed
 
 # the README's tables and pictures, from the recorded runs
 figures: $(VENV)/.installed
-	for set in quickstart-example speed study methods layouts drafts/lookup drafts/model; do \
+	for set in quickstart-example speed study methods layouts drafts-lookup drafts-model; do \
 	    $(BIN)/decodebench compare results/$$set > results/$$set/table.txt || exit 1; done
 	$(BIN)/decodebench compare --roofline results/speed > results/speed/roofline.txt
 	$(BIN)/decodebench compare --load results/load-step > results/load-step/table.txt
