@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 REQUIRED = ("task", "batch_size", "arrivals", "rate", "duration")  # the last three of runs under load
 PREFERRED = (
     *("model", "weights", "dtype", "device", "batching", "limit", "limit_seed", "max_new_tokens"),
-    *("temperature", "top_p", "top_k", "seed", "trace", "graphs"),
+    *("temperature", "top_p", "top_k", "seed", "trace", "graphs", "compile"),
 )
 
 SAME_MODEL = ("model", "weights")  # without which a difference says nothing of the method

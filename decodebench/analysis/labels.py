@@ -22,6 +22,7 @@ SHOWN = {
     "weights": "({})",
     "trace": "traced",
     "graphs": "no graphs",
+    "compile": "compiled",
 }
 COMMON = {
     "model": "{}",

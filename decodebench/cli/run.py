@@ -122,6 +122,13 @@ def run(
     graphs: Annotated[
         bool, typer.Option("--graphs/--no-graphs", help="On CUDA, record decoding passes as graphs and replay them.")
     ] = True,
+    compile: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="On a CPU, compile passes of one token first (a minute or two, recorded, in no other time).",
+        ),
+    ] = False,
     fresh: Fresh = False,
 ) -> None:
     """Run methods on tasks and record quality, tokens per pass and speed.
@@ -133,6 +140,7 @@ def run(
     from decodebench.analysis.load import load_runs
     from decodebench.analysis.roofline import roofline_table
     from decodebench.analysis.samples import read_columns
+    from decodebench.decoding.compiled import check_compilable
     from decodebench.evaluation.catalog import load_tasks
     from decodebench.evaluation.grid import expand_grid
     from decodebench.evaluation.lm import GenerationSettings
@@ -171,10 +179,13 @@ def run(
         trace=trace,
         score_ar=score_ar,
         roofline=roofline,
+        compile=compile,
     )
     try:
         target = load_model(model, dtype, device, adapter)
         target.graphs = graphs or target.device.type != "cuda"
+        if compile:
+            check_compilable(target.model)
         outcomes = run_grid(cells, target, loaded, options)
     except KeyboardInterrupt:
         print(f"\nstopped: what is finished is recorded; go on with\n{resume_command(sys.argv[1:])}", file=sys.stderr)

@@ -45,9 +45,15 @@ class Window:
 
 
 class _Pass(threading.local):
-    """The pass that a thread is doing: attention is called by the model, which knows nothing of packed windows."""
+    """The pass that a thread is doing: attention is called by the model, which knows nothing of packed windows.
+
+    Attributes:
+        window: where it reads and writes.
+        cache: of a compiled pass, which does not tell attention.
+    """
 
     window: Window | None = None
+    cache: "RaggedCache | None" = None
 
 
 current = _Pass()
@@ -162,6 +168,15 @@ def window_attention(
     for unsupported in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(unsupported) is not None:
             raise UserError(f"{type(module).__name__} needs attention with {unsupported}, which is not supported")
+    if torch.compiler.is_compiling():
+        return torch.ops.decodebench.window_attention(query, key, value, module.layer_idx, scaling), None
+    return _attend(type(module).__name__, query, key, value, attention_mask, scaling), None
+
+
+def _attend(
+    name: str, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float | None
+) -> Tensor:
+    """``[rows, width, heads, head_dim]``, or ``[1, n, heads, head_dim]`` of packed windows."""
     window = current.window
     packed = window.packed if window else None
     if window and packed is not None:
@@ -169,13 +184,13 @@ def window_attention(
     rows, heads, width, size = query.shape
     if attention_mask is not None and attention_mask.shape[2] * key.shape[1] != heads * width:
         raise UserError(
-            f"{type(module).__name__} has {key.shape[1]} key-value heads, which is not what its configuration says: "
+            f"{name} has {key.shape[1]} key-value heads, which is not what its configuration says: "
             "such models are not supported"
         )
     folded = query.reshape(rows, key.shape[1], -1, size)
     out = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
     out = out.reshape(rows, heads, width, -1).transpose(1, 2)
-    return out if packed is None else out.flatten(0, 1)[packed][None], None
+    return out if packed is None else out.flatten(0, 1)[packed][None]
 
 
 def _unpack(query: Tensor, packed: Tensor, rows: int, width: int) -> Tensor:
@@ -183,6 +198,30 @@ def _unpack(query: Tensor, packed: Tensor, rows: int, width: int) -> Tensor:
     slots = query.new_zeros(rows * width, query.shape[1], query.shape[3])
     slots[packed] = query[0].transpose(0, 1)
     return slots.view(rows, width, *slots.shape[1:]).transpose(1, 2)
+
+
+def _compiled_attention(query: Tensor, key: Tensor, value: Tensor, layer: int, scaling: float | None) -> Tensor:
+    """What a compiled pass of one token calls: a black box to the compiler, since the cache grows.
+
+    Args:
+        key, value: the token's own, ``[1, kv_heads, 1, head_dim]``.
+    """
+    if current.cache is None:  # the compiler tries out what it made
+        return _compiled_shape(query, key, value, layer, scaling).zero_()
+    keys, values = current.cache.layers[layer].update(key, value)
+    return _attend("attention", query, keys, values, None, scaling).contiguous()
+
+
+def _compiled_shape(query: Tensor, key: Tensor, value: Tensor, layer: int, scaling: float | None) -> Tensor:
+    rows, heads, width, _ = query.shape
+    return query.new_empty(rows, width, heads, value.shape[-1])
+
+
+torch.library.define(
+    "decodebench::window_attention", "(Tensor query, Tensor key, Tensor value, int layer, float? scaling) -> Tensor"
+)
+torch.library.impl("decodebench::window_attention", "CPU", _compiled_attention)
+torch.library.register_fake("decodebench::window_attention", _compiled_shape)
 
 
 def _no_mask(*args: Any, **kwargs: Any) -> None:

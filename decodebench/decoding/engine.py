@@ -63,6 +63,7 @@ class Engine(Generator):
         if batch_size < 1:
             raise ValueError(f"batch_size {batch_size}: must be at least 1")
         self.model = WindowModel(model.model)
+        self.model.compiled = model.compiled
         self.tokenizer = model.tokenizer
         self.stop_tokens = model.stop_tokens
         self.decoder = decoder

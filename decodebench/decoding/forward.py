@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from decodebench.decoding.cache import ATTENTION, RaggedCache, Window, current
+from decodebench.decoding.compiled import CompiledPass
 from decodebench.decoding.inputs import PassInputs
 from decodebench.decoding.packed import packed_weights
 from decodebench.errors import UserError
@@ -46,6 +47,8 @@ class WindowModel:
         self.device: torch.device = model.device
         self.identity: Any = None
         """Differs for passes that compute different things over one cache."""
+        self.compiled: CompiledPass | None = None
+        """Does decoding passes of one token."""
         self._select: tuple[Tensor, Tensor] | None = None
         self.hidden: Tensor
         """``[rows, n, hidden_size]`` what the unembedding made the last logits of."""
@@ -112,11 +115,16 @@ class WindowModel:
             self._select = _packed_places(inputs.packed, inputs.select, window.width)
         cache.window = current.window = window
         try:
-            out = self.model(
-                input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
-            )
+            if alone and self.compiled and self.compiled.program:
+                current.cache = cache
+                with self.compiled.in_place():
+                    out = self.model(input_ids=tokens, position_ids=positions, use_cache=False)
+            else:
+                out = self.model(
+                    input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+                )
         finally:
-            self._select = current.window = None
+            self._select = current.window = current.cache = None
         return out.logits, self.hidden
 
     def _fold(self, visible: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decodebench.decoding import Batching, Generator, Method, knobs_of
+from decodebench.decoding.compiled import compile_pass
 from decodebench.errors import UserError
 from decodebench.evaluation.catalog import LoadedTask
 from decodebench.evaluation.environment import environment, fingerprint
@@ -39,6 +40,8 @@ class RunOptions:
         trace: record how sure the method was of each token.
         score_ar: record how likely the model's autoregressive mode finds each output; untimed.
         roofline: measure before the grid what the machine allows at best, and record it with every cell.
+        compile: compile the pass of one token before the first cell that is not recorded yet; see
+            :func:`.compile_pass`.
     """
 
     results: Path
@@ -51,6 +54,7 @@ class RunOptions:
     trace: bool = False
     score_ar: bool = False
     roofline: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,11 +155,13 @@ class _CellRun:
                 self.options.results, self.config, self.prepared.info, self.surroundings, fresh=self.options.fresh
             ))  # fmt: skip
             if self.limits:
-                self.store.add_roofline(self.limits)
+                self.store.add_to_environment(roofline=self.limits)
         if repeat < self.store.repeats:
             progress.skip(str(self.cell), len(self.prepared.requests))
             self._score_ar(self.store)
             return
+        if self.options.compile:
+            self._compile(progress, self.store)
         progress.begin(str(self.cell), f", repeat {repeat + 1}" if self.options.repeats > 1 else "")
         progress.skip(str(self.cell), len(self.store.samples(repeat)))
         if self.store.timing(repeat) is None:
@@ -165,6 +171,13 @@ class _CellRun:
         scores = self.prepared.score(recorder)
         self.store.finish_repeat(repeat, self.store.timing(repeat) or {}, scores)
         self._score_ar(self.store)
+
+    def _compile(self, progress: GridProgress, store: RunStore) -> None:
+        """Once for all cells, and outside of all times."""
+        if self.model.compiled is None:
+            progress.say("compiling the pass of one token: a minute or two")
+            self.model.compiled = compile_pass(self.model.model)
+        store.add_to_environment(compile_seconds=self.model.compiled.seconds)
 
     def _score_ar(self, store: RunStore) -> None:
         if self.options.score_ar:
@@ -230,4 +243,5 @@ def run_config(cell: Cell, bound: Method, model: LoadedModel, weights: str, opti
         # named only where asked for, so that other runs keep the identity that they had before there were such options
         **({"trace": True} if options.trace else {}),
         **({} if model.graphs else {"graphs": False}),
+        **({"compile": True} if options.compile else {}),
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from decodebench.decoding.compiled import CompiledPass
 from decodebench.decoding.forward import check_supported
 from decodebench.errors import UserError, first_line, unknown
 from decodebench.hub import impatient_hub
@@ -30,6 +31,7 @@ class LoadedModel:
         stop_tokens: ids that end an answer.
         card: the checkpoint's own record (``card.json``): mask token, block size, recipe; empty where it has none.
         graphs: whether decoding passes on CUDA are recorded as graphs and replayed.
+        compiled: the pass of one token on a CPU, where it is compiled; see :func:`.compile_pass`.
     """
 
     name: str
@@ -38,6 +40,7 @@ class LoadedModel:
     stop_tokens: frozenset[int]
     card: dict[str, Any] = field(default_factory=dict)
     graphs: bool = True
+    compiled: CompiledPass | None = None
 
     @property
     def device(self) -> torch.device:

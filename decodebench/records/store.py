@@ -40,8 +40,8 @@ from decodebench.records.identity import differences, run_name
 
 Sample = dict[str, Any]
 
-ROOFLINE = "roofline"
-MACHINE = {"cpu", "gpu", "cores", "threads"}  # what of the environment such limits depend on
+MEASURED = {"roofline", "compile_seconds"}  # later, by `add_to_environment`
+MACHINE = {"cpu", "gpu", "cores", "threads"}  # what of the environment such figures depend on
 
 log = logging.getLogger(__name__)
 
@@ -225,14 +225,15 @@ class RunStore:
         self._aggregate()
         self._write_run()
 
-    def add_roofline(self, limits: Mapping[str, Any]) -> None:
-        """Add to the environment what machine and model allow at best, unless that is known.
+    def add_to_environment(self, **measured: Any) -> None:
+        """Add to the environment what was measured (one of ``MEASURED``), unless that is known.
 
         A run that was begun on another machine, or with other threads, is left as it is.
         """
         recorded = self.run["environment"]
-        if ROOFLINE not in recorded and MACHINE.isdisjoint(self._changed):
-            recorded[ROOFLINE] = plain(limits)
+        new = {name: plain(value) for name, value in measured.items() if name not in recorded}
+        if new and MACHINE.isdisjoint(self._changed):
+            recorded.update(new)
             self._write_run()
 
     def finish(self) -> None:
@@ -302,7 +303,7 @@ class RunStore:
                 f"run '{self.folder.name}' was recorded with other questions ({', '.join(other)} differ): "
                 "use --fresh to replace it"
             )
-        known = {name: value for name, value in self.run["environment"].items() if name != ROOFLINE}
+        known = {name: value for name, value in self.run["environment"].items() if name not in MEASURED}
         self._changed = differences(known, environment)
 
 
