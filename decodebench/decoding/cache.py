@@ -169,14 +169,7 @@ def window_attention(
         if kwargs.get(unsupported) is not None:
             raise UserError(f"{type(module).__name__} needs attention with {unsupported}, which is not supported")
     if torch.compiler.is_compiling():
-        return torch.ops.decodebench.window_attention(query, key, value, module.layer_idx, scaling), None
-    return _attend(type(module).__name__, query, key, value, attention_mask, scaling), None
-
-
-def _attend(
-    name: str, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float | None
-) -> Tensor:
-    """``[rows, width, heads, head_dim]``, or ``[1, n, heads, head_dim]`` of packed windows."""
+        return torch.ops.decodebench.token_attention(query, key, value, module.layer_idx, scaling), None
     window = current.window
     packed = window.packed if window else None
     if window and packed is not None:
@@ -184,13 +177,13 @@ def _attend(
     rows, heads, width, size = query.shape
     if attention_mask is not None and attention_mask.shape[2] * key.shape[1] != heads * width:
         raise UserError(
-            f"{name} has {key.shape[1]} key-value heads, which is not what its configuration says: "
+            f"{type(module).__name__} has {key.shape[1]} key-value heads, which is not what its configuration says: "
             "such models are not supported"
         )
     folded = query.reshape(rows, key.shape[1], -1, size)
     out = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
     out = out.reshape(rows, heads, width, -1).transpose(1, 2)
-    return out if packed is None else out.flatten(0, 1)[packed][None]
+    return out if packed is None else out.flatten(0, 1)[packed][None], None
 
 
 def _unpack(query: Tensor, packed: Tensor, rows: int, width: int) -> Tensor:
@@ -200,28 +193,32 @@ def _unpack(query: Tensor, packed: Tensor, rows: int, width: int) -> Tensor:
     return slots.view(rows, width, *slots.shape[1:]).transpose(1, 2)
 
 
-def _compiled_attention(query: Tensor, key: Tensor, value: Tensor, layer: int, scaling: float | None) -> Tensor:
+def _token_attention(query: Tensor, key: Tensor, value: Tensor, layer: int, scaling: float | None) -> Tensor:
     """What a compiled pass of one token calls: a black box to the compiler, since the cache grows.
 
     Args:
+        query: ``[1, heads, 1, head_dim]``.
         key, value: the token's own, ``[1, kv_heads, 1, head_dim]``.
+
+    Returns:
+        ``[1, 1, heads, head_dim]``.
     """
     if current.cache is None:  # the compiler tries out what it made
-        return _compiled_shape(query, key, value, layer, scaling).zero_()
+        return _token_shape(query, key, value, layer, scaling).zero_()
     keys, values = current.cache.layers[layer].update(key, value)
-    return _attend("attention", query, keys, values, None, scaling).contiguous()
+    folded = query.reshape(1, key.shape[1], -1, query.shape[-1])
+    return scaled_dot_product_attention(folded, keys, values, scale=scaling).reshape(1, 1, query.shape[1], -1)
 
 
-def _compiled_shape(query: Tensor, key: Tensor, value: Tensor, layer: int, scaling: float | None) -> Tensor:
-    rows, heads, width, _ = query.shape
-    return query.new_empty(rows, width, heads, value.shape[-1])
+def _token_shape(query: Tensor, key: Tensor, value: Tensor, layer: int, scaling: float | None) -> Tensor:
+    return query.new_empty(1, 1, query.shape[1], value.shape[-1])
 
 
 torch.library.define(
-    "decodebench::window_attention", "(Tensor query, Tensor key, Tensor value, int layer, float? scaling) -> Tensor"
+    "decodebench::token_attention", "(Tensor query, Tensor key, Tensor value, int layer, float? scaling) -> Tensor"
 )
-torch.library.impl("decodebench::window_attention", "CPU", _compiled_attention)
-torch.library.register_fake("decodebench::window_attention", _compiled_shape)
+torch.library.impl("decodebench::token_attention", "CPU", _token_attention)
+torch.library.register_fake("decodebench::token_attention", _token_shape)
 
 
 def _no_mask(*args: Any, **kwargs: Any) -> None:
