@@ -14,24 +14,28 @@ quickstart: $(VENV)/.installed
 	$(BIN)/decodebench report results/quickstart --out results/quickstart/report.html
 
 # speed at every batch size, the baseline's beside it, and how near to the machine's limits; then the cache modes.
-# GSM8K comes from the hub or from DECODEBENCH_DATA. An hour on two cores: measure with nothing else running.
+# GSM8K comes from the hub or from DECODEBENCH_DATA. An hour and a half on two cores: measure with nothing else running.
 bench: $(VENV)/.installed
 	$(BIN)/decodebench run --method ar,hf-generate,mars --batch-size 1,4,8,16 --tasks gsm8k,stepmath --limit 16 \
 	    --max-new-tokens 48 --repeats 3 --roofline --results results/bench/speed
+	$(BIN)/decodebench run --method ar,hf-generate,mars --compile --batch-size 1 --tasks gsm8k,stepmath --limit 16 \
+	    --max-new-tokens 48 --repeats 3 --roofline --results results/bench/compiled
 	$(BIN)/decodebench run --method ar,mars --cache ragged,block,none --cache-block 4,8,16,32,64 --batch-size 1,4,8,16 \
 	    --tasks gsm8k,stepmath --limit 16 --max-new-tokens 24 --repeats 2 --results results/bench/study
 	for batching in static continuous; do $(BIN)/decodebench run --method ar,mars --batching $$batching \
 	    --batch-size 4,16 --tasks stepmath --limit 48 --repeats 2 --results results/bench/batching || exit 1; done
 	$(BIN)/decodebench compare --roofline results/bench/speed
+	$(BIN)/decodebench compare --roofline results/bench/compiled
 	$(BIN)/decodebench compare results/bench/study
 	$(BIN)/decodebench compare results/bench/batching
 	$(BIN)/decodebench plot batch results/bench/study --out results/bench/batch.svg
 
 # the README's tables and pictures, from the recorded runs
 figures: $(VENV)/.installed
-	for set in quickstart-example speed study methods layouts drafts-lookup drafts-model; do \
+	for set in quickstart-example speed compiled batching study methods layouts drafts-lookup drafts-model; do \
 	    $(BIN)/decodebench compare results/$$set > results/$$set/table.txt || exit 1; done
-	$(BIN)/decodebench compare --roofline results/speed > results/speed/roofline.txt
+	for set in speed compiled; do \
+	    $(BIN)/decodebench compare --roofline results/$$set > results/$$set/roofline.txt || exit 1; done
 	$(BIN)/decodebench compare --load results/load-step > results/load-step/table.txt
 	$(BIN)/decodebench plot frontier results/quickstart-example --out results/quickstart-example/frontier.svg
 	$(BIN)/decodebench plot batch results/study --out results/study/batch.svg
