@@ -45,9 +45,9 @@ class Counting(CompiledPass):
 
     runs = 0
 
-    def in_place(self) -> Any:
+    def run(self, *args: Any) -> Any:
         self.runs += 1
-        return super().in_place()
+        return super().run(*args)
 
 
 REQUESTS = st.lists(
@@ -84,9 +84,12 @@ def test_decoding_passes_of_one_token_run_the_program_and_no_others(models: tupl
 
 
 @needs_compiler
-def test_two_models_of_one_architecture_keep_their_own_programs(models: tuple[LoadedModel, LoadedModel]) -> None:
-    other = tiny("llama", seed=6, logit_scale=2.0)
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "cohere"])
+def test_models_of_all_kinds_keep_their_own_programs(models: tuple[LoadedModel, LoadedModel], kind: str) -> None:
+    other = tiny(kind, seed=6, logit_scale=2.0)
     both = [models[1], dataclasses.replace(other, compiled=compile_pass(other.model))]
+    assert both[1].compiled
+    assert both[1].compiled.program
     request = Request([5, 6, 7], 12)
     for model, plain in (*zip(both, (models[0], other), strict=True), (both[0], models[0])):
         assert tokens(decode(model, AR(), [request])) == [reference(plain, request)]

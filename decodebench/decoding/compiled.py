@@ -3,13 +3,14 @@
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from decodebench.decoding.cache import ATTENTION
 from decodebench.errors import UserError
@@ -18,6 +19,8 @@ OPTIONS = {
     "freezing": True,  # weights become constants, laid out as each product wants them
     "max_autotune": True,  # and each product is the faster of oneDNN's and one generated for its shape
     "max_autotune_gemm_backends": "ATEN,CPP",
+    "autotune_num_choices_displayed": 0,
+    "max_autotune_report_choices_stats": False,
 }
 
 log = logging.getLogger(__name__)
@@ -40,12 +43,14 @@ class CompiledPass:
     program: Callable[..., Any] | None
     seconds: float
 
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """While inside, the model runs the program."""
+    def run(self, model: Any, tokens: Tensor, positions: Tensor) -> Any:
+        """What the whole model makes of one token, ``[1, 1]``, the program being below its unembedding.
+
+        Always called in one way, and with two tensors: what was one when it was compiled would stay one.
+        """
         self.base.forward = self.program
         try:
-            yield
+            return model(input_ids=tokens, position_ids=positions, use_cache=False)
         finally:
             del self.base.forward
 
@@ -67,7 +72,7 @@ def compile_pass(model: Any) -> CompiledPass:
     program = None
     try:
         model.set_attn_implementation(ATTENTION)
-        program = _compile(model.base_model.forward)
+        program = _compile(model)
     except Exception as error:  # whatever a model does that the compiler cannot follow
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         log.warning("--compile: passes run uncompiled, and slower: %s", reason)
@@ -90,20 +95,24 @@ def check_compilable(model: Any) -> None:
         raise UserError("--compile needs a C++ compiler: install g++, or name one in the environment variable CXX")
 
 
-def _compile(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(model: Any) -> Callable[..., Any]:
     from torch._inductor import config  # a second to import
 
     program: Callable[..., Any] = torch.compile(
-        _copy(forward),
+        _copy(model.base_model.forward),
         dynamic=False,
         fullgraph=True,
         # Only we call it, with inputs of one shape and weights that stay: to look at every weight in every pass would
         # take a millisecond and a half at 30 layers.
         options={"guard_filter_fn": lambda guards: [False] * len(guards)},
     )
-    token, position = (torch.zeros(1, 1, dtype=torch.long) for _ in range(2))  # one tensor would stay one for ever
-    with torch.inference_mode(), config.patch(OPTIONS):  # as `options`, the tracer would not see that weights are fixed
-        program(input_ids=token, position_ids=position, use_cache=False)
+    compiled = CompiledPass(model.base_model, program, 0.0)
+    with (
+        torch.inference_mode(),
+        config.patch(OPTIONS),  # as `options`, the tracer would not see that weights are fixed
+        warnings.catch_warnings(action="ignore"),  # of the compiler about itself
+    ):
+        compiled.run(model, *(torch.zeros(1, 1, dtype=torch.long) for _ in range(2)))
     return program
 
 

@@ -117,8 +117,7 @@ class WindowModel:
         try:
             if alone and self.compiled and self.compiled.program:
                 current.cache = cache
-                with self.compiled.in_place():
-                    out = self.model(input_ids=tokens, position_ids=positions, use_cache=False)
+                out = self.compiled.run(self.model, tokens, positions)
             else:
                 out = self.model(
                     input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
