@@ -136,8 +136,14 @@ def test_a_run_says_that_it_was_compiled_and_how_long_that_took(
     assert "uncompiled" not in caplog.text
 
 
-def test_on_another_device_or_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("llama").model
+    with monkeypatch.context() as little:
+        little.setattr("decodebench.decoding.compiled.available_memory", lambda device: 100)
+        with pytest.raises(
+            UserError, match=r"^--compile needs about 0.0 GiB for copies of the weights, and 0.0 are fr"
+        ):
+            compile_pass(model)
     monkeypatch.setattr("decodebench.decoding.compiled.shutil.which", lambda name: None)
     with pytest.raises(UserError, match=r"^--compile needs a C\+\+ compiler: install g\+\+"):
         compile_pass(model)

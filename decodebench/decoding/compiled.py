@@ -14,6 +14,7 @@ from torch import Tensor
 
 from decodebench.decoding.cache import ATTENTION
 from decodebench.errors import UserError
+from decodebench.memory import available_memory
 
 OPTIONS = {
     "freezing": True,  # weights become constants, laid out as each product wants them
@@ -22,6 +23,8 @@ OPTIONS = {
     "autotune_num_choices_displayed": 0,
     "max_autotune_report_choices_stats": False,
 }
+
+COPIES = 2  # of the weights: one in the program, one while it is made
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +85,15 @@ def compile_pass(model: Any) -> CompiledPass:
 
 
 def check_compilable(model: Any) -> None:
-    """Raise a UserError for a model on another device than a CPU, or where torch finds no C++ compiler."""
+    """Raise a UserError on another device than a CPU, with too little memory, or where torch finds no C++ compiler."""
     if model.device.type != "cpu":
         raise UserError(f"--compile is for CPUs: leave it out on {model.device.type}")
+    needed, free = COPIES * sum(weight.nbytes for weight in model.parameters()), available_memory(model.device)
+    if needed > free:
+        raise UserError(
+            f"--compile needs about {needed / 2**30:.1f} GiB for copies of the weights, and {free / 2**30:.1f} are free: "
+            "leave it out"
+        )
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     try:
