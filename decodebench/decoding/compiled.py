@@ -91,8 +91,8 @@ def check_compilable(model: Any) -> None:
     needed, free = COPIES * sum(weight.nbytes for weight in model.parameters()), available_memory(model.device)
     if needed > free:
         raise UserError(
-            f"--compile needs about {needed / 2**30:.1f} GiB for copies of the weights, and {free / 2**30:.1f} are free: "
-            "leave it out"
+            f"--compile needs about {needed / 2**30:.1f} GiB for copies of the weights, and {free / 2**30:.1f} "
+            "are free: leave it out"
         )
     from torch._inductor.cpp_builder import get_cpp_compiler
 
