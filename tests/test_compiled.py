@@ -76,7 +76,7 @@ def test_decoding_passes_of_one_token_run_the_program_and_no_others(models: tupl
     plain, compiled = models
     assert compiled.compiled
     for lengths, alone in (([9], 8), ([4, 9], 5), ([4, 4], 0), ([1], 0)):
-        counting = Counting(compiled.compiled.base, compiled.compiled.program, 0.0)
+        counting = Counting(compiled.compiled.program, 0.0)
         requests = [Request([5, 6, 7 + i], length) for i, length in enumerate(lengths)]
         found = decode(dataclasses.replace(plain, compiled=counting), AR(), requests)
         assert tokens(found) == [reference(plain, request) for request in requests]

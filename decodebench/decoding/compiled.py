@@ -37,12 +37,11 @@ class CompiledPass:
     the time.
 
     Attributes:
-        base: what a causal language model has below its unembedding.
-        program: in place of its ``forward``; ``None`` for a model that cannot be compiled.
+        program: in place of the ``forward`` of what a causal language model has below its unembedding; ``None`` for a
+            model that cannot be compiled.
         seconds: that it took to compile.
     """
 
-    base: Any
     program: Callable[..., Any] | None
     seconds: float
 
@@ -51,11 +50,11 @@ class CompiledPass:
 
         Always called in one way, and with two tensors: what was one when it was compiled would stay one.
         """
-        self.base.forward = self.program
+        model.base_model.forward = self.program
         try:
             return model(input_ids=tokens, position_ids=positions, use_cache=False)
         finally:
-            del self.base.forward
+            del model.base_model.forward
 
 
 def compile_pass(model: Any) -> CompiledPass:
@@ -81,7 +80,7 @@ def compile_pass(model: Any) -> CompiledPass:
         log.warning("--compile: passes run uncompiled, and slower: %s", reason)
     finally:
         model.set_attn_implementation(before)
-    return CompiledPass(model.base_model, program, time.perf_counter() - begun)
+    return CompiledPass(program, time.perf_counter() - begun)
 
 
 def check_compilable(model: Any) -> None:
@@ -115,7 +114,7 @@ def _compile(model: Any) -> Callable[..., Any]:
         # take a millisecond and a half at 30 layers.
         options={"guard_filter_fn": lambda guards: [False] * len(guards)},
     )
-    compiled = CompiledPass(model.base_model, program, 0.0)
+    compiled = CompiledPass(program, 0.0)
     with (
         torch.inference_mode(),
         config.patch(OPTIONS),  # as `options`, the tracer would not see that weights are fixed
