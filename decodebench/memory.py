@@ -1,4 +1,4 @@
-"""How much memory is free."""
+"""How much memory is free, and how an amount of it is written."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+GIB = 1 << 30
 GROUPS, OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
@@ -16,6 +17,11 @@ def available_memory(device: torch.device) -> int:
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
     return min([_free(), *_left_in_groups()])
+
+
+def readable(count: int) -> str:
+    """Bytes for people: ``1.5 GiB``, or ``80.0 MiB`` below a tenth of one."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB // 10 else f"{count / (1 << 20):.1f} MiB"
 
 
 def _free() -> int:

@@ -132,7 +132,8 @@ def test_a_dry_run_prints_the_plan(
     assert (code, err) == (0, "")
     assert re.fullmatch(
         r"20 samples, 4 held out; \d+ response tokens\n\d+ rows of 2048 slots \(\d+% padding\), 1 steps of 4 passes\n"
-        r"0\.0M trained weights, about \d+\.\d GiB of memory \(\d+\.\d free\)\n\d+\.\d s per step, \d+:\d\d in all\n",
+        r"0\.0M trained weights, about \d+\.\d GiB of memory \(\d+\.\d GiB free\)\n"
+        r"\d+\.\d s per step, \d+:\d\d in all\n",
         out,
     )
     assert not (place / "out").exists()
@@ -141,7 +142,7 @@ def test_a_dry_run_prints_the_plan(
 LINES = (
     r"\d+ samples, 4 held out; \d+ response tokens",
     r"\d+ rows of 128 slots \(\d+% padding\), 4 steps of 2 passes",
-    r"0\.0M trained weights, about \d+\.\d GiB of memory \(\d+\.\d free\)",
+    r"0\.0M trained weights, about \d+\.\d GiB of memory \(\d+\.\d GiB free\)",
     r"step 2/4 · clean loss \d\.\d+ · noisy \d\.\d+ · accuracy \d\.\d\d →( \d\.\d\d){4} · \d+ tokens/s · \d:\d\d left",
     r"step 4/4 · clean loss \d\.\d+ · noisy \d\.\d+ · accuracy \d\.\d\d →( \d\.\d\d){4} · \d+ tokens/s · \d:\d\d left",
 )

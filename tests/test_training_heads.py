@@ -369,5 +369,5 @@ def test_too_little_memory_is_not_answered_with_an_option_that_is_not_there(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("decodebench.training.work.available_memory", lambda _: 1 << 20)
-    with pytest.raises(UserError, match=r"GiB are free: lower --micro-batch or --max-length$"):
+    with pytest.raises(UserError, match=r"MiB are free: lower --micro-batch or --max-length$"):
         fit(tmp_path / "out", **of(place, "medusa"))

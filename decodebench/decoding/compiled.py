@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decodebench.decoding.cache import ATTENTION
 from decodebench.errors import UserError
-from decodebench.memory import available_memory
+from decodebench.memory import available_memory, readable
 
 OPTIONS = {
     "freezing": True,  # weights become constants, laid out as each product wants them
@@ -90,8 +90,8 @@ def check_compilable(model: Any) -> None:
     needed, free = COPIES * sum(weight.nbytes for weight in model.parameters()), available_memory(model.device)
     if needed > free:
         raise UserError(
-            f"--compile needs about {needed / 2**30:.1f} GiB for copies of the weights, and {free / 2**30:.1f} "
-            "are free: leave it out"
+            f"--compile needs about {readable(needed)} for copies of the weights, and {readable(free)} are "
+            "free: leave it out"
         )
     from torch._inductor.cpp_builder import get_cpp_compiler
 

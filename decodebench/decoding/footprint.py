@@ -6,9 +6,7 @@ from decodebench.decoding.cache import position_bytes
 from decodebench.decoding.decoder import Decoder
 from decodebench.decoding.forward import WIDTH_STEP, WindowModel, round_up
 from decodebench.errors import UserError
-from decodebench.memory import available_memory
-
-GIB = 1 << 30
+from decodebench.memory import available_memory, readable
 
 
 def check_memory(model: WindowModel, decoder: Decoder, rows: int, capacity: int, prefill_tokens: int) -> None:
@@ -26,8 +24,8 @@ def check_memory(model: WindowModel, decoder: Decoder, rows: int, capacity: int,
     fits = max((n for n in range(1, rows) if needed[n] <= free), default=0)
     remedy = f"a batch size of {fits} would fit" if fits else "not even one does: ask for shorter prompts or answers"
     raise UserError(
-        f"{rows} × {capacity:,} tokens at a time would need about {_size(needed[rows])} beside the weights, and "
-        f"{_size(free)} are free on {model.device.type}: {remedy}"
+        f"{rows} × {capacity:,} tokens at a time would need about {readable(needed[rows])} beside the weights, and "
+        f"{readable(free)} are free on {model.device.type}: {remedy}"
     )
 
 
@@ -62,7 +60,3 @@ def pass_bytes(model: WindowModel, slots: int, read: int, predictions: int) -> i
     layer = slots * size * (6 * config.hidden_size + 3 * inner)
     logits = predictions * model.vocabulary * (size + 2 * 4)
     return mask + layer + logits
-
-
-def _size(count: int) -> str:
-    return f"{count / GIB:.1f} GiB" if count >= GIB // 10 else f"{count / (1 << 20):.1f} MiB"

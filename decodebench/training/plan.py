@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from decodebench.errors import UserError
+from decodebench.memory import GIB, readable
 from decodebench.training.loss import CHUNK_BYTES
 from decodebench.training.recipe import Recipe
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ class Plan:
         """
         if self.memory_bytes > self.available_bytes:
             raise UserError(
-                f"training would need about {self.memory_bytes / GIB:.1f} GiB and {self.available_bytes / GIB:.1f} GiB "
-                "are free: lower --micro-batch or --max-length"
+                f"training would need about {readable(self.memory_bytes)} and {readable(self.available_bytes)} are "
+                "free: lower --micro-batch or --max-length"
                 + (", or add --gradient-checkpointing" if checkpointing else "")
             )
 
@@ -63,8 +62,8 @@ class Plan:
             f"{self.samples} samples, {self.held_out} held out{left_out}; {self.response_tokens} response tokens",
             f"{self.rows} rows of {self.row_length} slots ({self.padding:.0%} padding), {self.steps} steps of "
             f"{self.accumulation} passes",
-            f"{self.trainable / 1e6:.1f}M trained weights, about {self.memory_bytes / GIB:.1f} GiB of memory "
-            f"({self.available_bytes / GIB:.1f} free)",
+            f"{self.trainable / 1e6:.1f}M trained weights, about {readable(self.memory_bytes)} of memory "
+            f"({readable(self.available_bytes)} free)",
         ]
 
 
